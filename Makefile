@@ -1,0 +1,48 @@
+# Everything a developer or a CI runner calls. Needs Python 3.11 or later with pip and venv, and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+
+# One torch thread for each process: test workers share the cores.
+test examples: export OMP_NUM_THREADS := 1
+
+.PHONY: setup demo test check lint types layers examples bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/headwater run examples/digits.py --trials 64
+
+check: lint types layers test
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+# The examples have a target of their own below.
+test: $(STAMP)
+	$(BIN)/pytest -n 2 --ignore=tests/examples
+
+examples: $(STAMP)
+	$(BIN)/pytest tests/examples
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/lanes.py
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,46 @@
+"""Every exception Headwater raises, so that a caller can catch as much or as little as it wants.
+
+HeadwaterError
+├── SpaceError             a search space or a domain in it is malformed
+├── StudyError             a study was asked for something it cannot do
+├── StoreError             the record cannot be read or written
+├── TrialError             the training function used `trial` in a way that cannot work
+└── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
+
+LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
+LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
+"""
+
+from __future__ import annotations
+
+
+class HeadwaterError(Exception):
+    """The root: anything that Headwater itself has to say."""
+
+
+class SpaceError(HeadwaterError, ValueError):
+    """A search space, or one domain in it, is malformed."""
+
+
+class StudyError(HeadwaterError, ValueError):
+    """A study was asked for something it cannot do."""
+
+
+class StoreError(HeadwaterError):
+    """The record cannot be read or written."""
+
+
+class TrialError(HeadwaterError):
+    """The training function used `trial` in a way that cannot work."""
+
+
+class CannotFuseError(HeadwaterError):
+    """These lanes cannot run as one."""
+
+
+class LanesPart(BaseException):
+    """The code asked for one Python value of something that differs between lanes."""
+
+
+class LanesLeave(BaseException):
+    """No lane is left in the group, so its training function ends here."""
