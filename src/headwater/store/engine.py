@@ -1,0 +1,217 @@
+"""From a URL to a checked database: the only module that knows SQLite from PostgreSQL.
+
+SQLite runs in WAL mode, where readers and the one writer never wait for each other, with synchronous=NORMAL: a killed
+process loses no committed batch; a power cut may lose the last ones but never leaves half of one.
+
+The tests run on PostgreSQL only when given a server (pytest tests/store --postgres-url=...); they passed on version 15.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from headwater.errors import StoreError
+from headwater.store.schema import METADATA, SCHEMA_VERSION, VERSIONS
+
+MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
+LOCK_TIMEOUT_S = 30.0
+
+_POSSIBLE = "possible are a path ('study.db'), 'sqlite:///study.db', 'memory:' and 'postgresql://user@host/database'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """A database that holds our tables, seen twice: a reader's transaction shows one moment of the whole record."""
+
+    writer: Engine
+    reader: Engine
+    name: str
+    """As messages call it: no password."""
+    is_read_only: bool
+
+
+def open_database(url: str | Path | None, *, create: bool) -> Database:
+    """Connect to `url` and check or, if asked to, create the tables.
+
+    Without `create` the database must be there already, and is opened for reading only.
+
+    Raises:
+        StoreError: There is no such database, or it is none of ours, or cannot be used as asked.
+    """
+    database = _connect(url, create=create)
+    try:
+        _prepare(database)
+    except DBAPIError as error:
+        database.writer.dispose()
+        raise StoreError(explain_failure(error, database)) from error
+    except StoreError:
+        database.writer.dispose()
+        raise
+    return database
+
+
+def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Insert:
+    """An insert that leaves a row alone which is there already."""
+    insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+    return insert(table).on_conflict_do_nothing()
+
+
+def explain_failure(error: DBAPIError, database: Database) -> str:
+    """Say what the database refused and what to do about it."""
+    name, reason = database.name, str(error.orig).strip().partition("\n")[0]
+    code = getattr(error.orig, "sqlite_errorname", "")
+    if code == "SQLITE_NOTADB":
+        return f"{name} is not a database; give a file that Headwater wrote, or the path of a new one"
+    if code.startswith("SQLITE_READONLY"):
+        return f"{name} is read-only, so nothing can be recorded; make the file and its directory writable, or copy it"
+    if code.startswith("SQLITE_CANTOPEN"):
+        return f"{name} cannot be opened ({reason}); check the permissions of the file and of its directory"
+    if code.startswith("SQLITE_BUSY"):
+        return f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process and resume"
+    if code:
+        return f"{name} cannot be used: {reason}; check the disk (space, permissions), then resume the study"
+    return f"{name} cannot be used: {reason}; check that the server runs and that user, password and database are right"
+
+
+def _connect(url: str | Path | None, *, create: bool) -> Database:
+    if url is None or str(url) in MEMORY_NAMES:
+        return _connect_memory(create=create)
+    if isinstance(url, Path) or ":" not in url:
+        return _connect_file(Path(url), create=create)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError(f"{url!r} is neither a path nor the URL of a database; {_POSSIBLE}") from None
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database and not (parsed.query or parsed.host):
+        return _connect_file(Path(parsed.database), create=create)
+    if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
+        return _connect_postgresql(parsed, create=create)
+    raise StoreError(f"{parsed.render_as_string()!r} cannot hold a record; {_POSSIBLE}")
+
+
+def _connect_memory(*, create: bool) -> Database:
+    if not create:
+        raise StoreError("a store in memory starts empty, so there is nothing to read; give the path of a study")
+    # One connection is the whole database; threads take turns at it.
+    engine = create_engine(
+        "sqlite://", creator=lambda: _connect_sqlite(":memory:"), poolclass=QueuePool, pool_size=1, max_overflow=0
+    )
+    return _as_sqlite_database(engine, "the store in memory", is_read_only=False)
+
+
+def _connect_file(given: Path, *, create: bool) -> Database:
+    path = given.expanduser().absolute()
+    if path.is_dir():
+        raise StoreError(f"{path} is a directory; give the path of a file in it, such as {path / 'study.db'}")
+    if not path.parent.is_dir():
+        raise StoreError(
+            f"{path} cannot be opened: there is no directory {path.parent}; create it or give another path"
+        )
+    if create:
+        uri = f"{path.as_uri()}?mode=rwc"
+        engine = create_engine("sqlite://", creator=lambda: _connect_sqlite(uri), poolclass=QueuePool)
+    elif path.exists():
+        engine = create_engine("sqlite://", creator=lambda: _connect_reader(path), poolclass=NullPool)
+    else:
+        raise StoreError(f"there is no file {path}; check the path, or start a study that writes it")
+    return _as_sqlite_database(engine, str(path), is_read_only=not create)
+
+
+def _connect_sqlite(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    _switch_to_wal(connection)
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    return connection
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Wait where SQLite does not: its timeout leaves out this switch, which is made once in the life of a file."""
+    give_up = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """Open for one transaction. Without a WAL file nobody is writing; "immutable" then keeps SQLite from making one."""
+    is_written = Path(f"{path}-wal").exists()
+    uri = f"{path.as_uri()}?mode=ro" if is_written else f"{path.as_uri()}?mode=ro&immutable=1"
+    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+
+def _as_sqlite_database(engine: Engine, name: str, *, is_read_only: bool) -> Database:
+    # Left to itself the driver would begin at the first insert only: a reader's queries would see several moments, and
+    # a writer that has read before it writes could be refused the lock without waiting for it.
+    event.listen(engine, "begin", _begin)
+    writer = engine.execution_options(begin="BEGIN IMMEDIATE")
+    return Database(writer=writer, reader=engine, name=name, is_read_only=is_read_only)
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+
+def _connect_postgresql(url: URL, *, create: bool) -> Database:
+    driver = url.drivername if url.drivername.startswith("postgresql+") else "postgresql+psycopg"
+    name = url.render_as_string()
+    try:
+        engine = create_engine(url.set(drivername=driver), pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{name} needs the driver {error.name!r}; pip install 'psycopg[binary]'") from error
+    reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return Database(writer=engine, reader=reader, name=name, is_read_only=not create)
+
+
+def _prepare(database: Database) -> None:
+    version = _read_version(database)
+    if version is None and database.is_read_only:
+        raise StoreError(f"{database.name} holds no study yet; check the path, or start a study that writes it")
+    if version is not None and version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{database.name} was written by a newer Headwater (schema {version}), and this one reads up to schema "
+            f"{SCHEMA_VERSION}; upgrade with pip install --upgrade headwater"
+        )
+    if not database.is_read_only:
+        _create_tables(database, exists=version is not None)
+
+
+def _read_version(database: Database) -> int | None:
+    with database.reader.connect() as connection:
+        tables = inspect(connection).get_table_names()
+        if VERSIONS.name in tables:
+            return int(connection.execute(select(VERSIONS.c.version)).scalar_one())
+    if tables:
+        raise StoreError(
+            f"{database.name} belongs to another program (it has a table {min(tables)!r}); "
+            "give the path of a new file, or an empty database"
+        )
+    return None
+
+
+def _create_tables(database: Database, *, exists: bool) -> None:
+    """Make what is missing. The insert runs in any case: it shows at once whether we may write."""
+    try:
+        with database.writer.begin() as connection:
+            if not exists:
+                METADATA.create_all(connection)
+            connection.execute(insert_once(VERSIONS, database.writer), {"id": 1, "version": SCHEMA_VERSION})
+    except DBAPIError:
+        # Another process that opened the same new database may have been faster.
+        if exists or _read_version(database) is None:
+            raise

@@ -1,0 +1,72 @@
+"""What is handed to the store and, beside trial records, comes back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.errors import StoreError
+from headwater.trials import Report, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyInfo:
+    """What defines a study; written once."""
+
+    name: str
+    metric: str
+    mode: str
+    seed: int
+    space: Any = None  # Any: a JSON value
+    """A description of the space, as JSON."""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    """Everything else that a resumed study needs to know, as JSON."""
+    id: int = 0
+    """Given by the store."""
+    created: float = 0.0
+    """Seconds since 1970, given by the store."""
+
+    def __post_init__(self) -> None:
+        if not -(2**63) <= self.seed < 2**63:
+            raise StoreError(f"the seed {self.seed} needs more than the 64 bits a record has; give one below 2**63")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTrial:
+    """A trial as it enters the record."""
+
+    number: int
+    config: Any  # Any: a JSON value, the encoded configuration
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A trial changed its status, or spent time."""
+
+    number: int
+    status: Status
+    epoch: int
+    """How many epochs the trial had trained by then."""
+    error: str | None = None
+    seconds: float = 0.0
+    """What the trial has spent since its previous transition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A remark for the report, on one trial or (number None) on the whole study."""
+
+    kind: str
+    text: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What is written together: after a crash the record holds all of it or nothing."""
+
+    reports: tuple[Report, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    notes: tuple[Note, ...] = ()

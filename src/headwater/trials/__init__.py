@@ -1,0 +1,34 @@
+"""The values that flow between stages: what to run, what was reported, what came of it."""
+
+from headwater.trials.parting import Question, Recipe
+from headwater.trials.records import (
+    Decision,
+    Ending,
+    Lane,
+    Measurement,
+    Outcome,
+    Profile,
+    Report,
+    Segment,
+    Status,
+    TrialGroup,
+    TrialRecord,
+)
+from headwater.trials.result import Result
+
+__all__ = [
+    "Decision",
+    "Ending",
+    "Lane",
+    "Measurement",
+    "Outcome",
+    "Profile",
+    "Question",
+    "Recipe",
+    "Report",
+    "Result",
+    "Segment",
+    "Status",
+    "TrialGroup",
+    "TrialRecord",
+]

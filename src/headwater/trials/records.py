@@ -1,0 +1,157 @@
+"""What passes from one stage to the next, as frozen values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headwater.space import Config
+from headwater.trials.parting import Question
+
+
+class Status(StrEnum):
+    """Where a trial stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial will never train again."""
+        return self in (Status.COMPLETED, Status.STOPPED, Status.FAILED)
+
+
+class Decision(StrEnum):
+    """What becomes of a trial at a report."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of one trial's training, as a searcher asks for it: from where it stands to `until`."""
+
+    number: int
+    config: Config
+    until: int | None = None
+    """The epoch to reach; None leaves the end to the training function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One trial as it rides in a group."""
+
+    number: int
+    config: Config
+    seed: int
+    start_epoch: int = 0
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialGroup:
+    """Lanes that run as one: one call of the training function trains them all."""
+
+    lanes: tuple[Lane, ...]
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one trial reported at the end of one epoch."""
+
+    number: int
+    epoch: int
+    """How many epochs the trial had trained when it reported, counted from 1."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """Everything the record holds of one trial."""
+
+    number: int
+    config: Config
+    status: Status
+    history: tuple[Report, ...] = ()
+    error: str | None = None
+    """The traceback of a failed trial."""
+    notes: tuple[str, ...] = ()
+    """Why the trial ran as it did, for instance why it could not share a group."""
+    seconds: float = field(default=0.0)
+    """Its share of the time that its groups ran."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What the trial reported last."""
+        return self.history[-1].metrics if self.history else {}
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the trial has trained and reported."""
+        return self.history[-1].epoch if self.history else 0
+
+    def value(self, metric: str) -> float:
+        """Return the last value of `metric`, NaN where there is none."""
+        return float(self.metrics.get(metric, math.nan))
+
+
+class Outcome(StrEnum):
+    """How one call of the training function for a group ended."""
+
+    DONE = "done"
+    """It came to its end for every lane that had not left before."""
+    PARTED = "parted"
+    """The code asked for one value of something in which the configurations differ."""
+    APART = "apart"
+    """These lanes cannot run as one."""
+    RAISED = "raised"
+    """The training function raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What came of running a group once; `lanes` are those that were still in it."""
+
+    outcome: Outcome
+    lanes: tuple[Lane, ...]
+    question: Question | None = None
+    error: str = ""
+    """The traceback, where the function raised."""
+    num_lane_steps: int = 0
+    """Optimizer steps, counted once per lane."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a few real steps of a group of this many lanes cost."""
+
+    num_lanes: int
+    seconds_per_lane_step: float
+    peak_bytes: int | None = None
+    """How much memory the group took at its peak; None where the system does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How many lanes a group should have, and the measurements behind it."""
+
+    num_lanes: int
+    reason: str
+    measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def seconds_alone(self) -> float | None:
+        """What a step costs in a group of one."""
+        alone = [item.seconds_per_lane_step for item in self.measurements if item.num_lanes == 1]
+        return alone[0] if alone else None

@@ -1,0 +1,56 @@
+"""What a study hands back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from headwater.errors import StudyError
+from headwater.trials.records import Profile, TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Every trial of a study, and which of them is best."""
+
+    study: str
+    metric: str
+    mode: str
+    trials: tuple[TrialRecord, ...]
+    storage: str
+    """Where the record lies."""
+    profiles: tuple[Profile, ...] = ()
+    num_lane_steps: int = 0
+    """Optimizer steps in this run, counted once per lane."""
+    seconds: float = 0.0
+    """How long this run took."""
+    seconds_one_by_one: float | None = None
+    """How long the same steps take in groups of one, by this run's own measurements; None where none were made."""
+
+    @property
+    def ranked(self) -> tuple[TrialRecord, ...]:
+        """The trials with a finite value of the metric, best first; equals by number."""
+        sign = -1 if self.mode == "max" else 1
+        finite = [trial for trial in self.trials if math.isfinite(trial.value(self.metric))]
+        return tuple(sorted(finite, key=lambda trial: (sign * trial.value(self.metric), trial.number)))
+
+    @property
+    def best(self) -> TrialRecord:
+        """The best trial by the last value of the metric.
+
+        Raises:
+            StudyError: No trial has reported a finite value.
+        """
+        if not self.ranked:
+            raise StudyError(
+                f"none of the {len(self.trials)} trials of study {self.study!r} has a finite {self.metric!r}; "
+                "`headwater show` prints what became of each"
+            )
+        return self.ranked[0]
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster this run was than training its trials one by one."""
+        if self.seconds_one_by_one is None or not self.seconds:
+            return None
+        return self.seconds_one_by_one / self.seconds
