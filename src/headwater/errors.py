@@ -9,6 +9,7 @@ HeadwaterError
 
 LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
+StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
 from __future__ import annotations
@@ -44,3 +45,7 @@ class LanesPart(BaseException):
 
 class LanesLeave(BaseException):
     """No lane is left in the group, so its training function ends here."""
+
+
+class StudyEnds(BaseException):
+    """The run is to end here; what is under way stays resumable."""

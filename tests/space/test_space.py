@@ -282,6 +282,12 @@ def test_flatten_gives_dotted_keys_and_leaves_options_whole() -> None:
     assert space.flatten(space.sample(Random(0))) == {"opt.lr": 0.1, "net": {"width": 3}}
 
 
+def test_show_gives_the_whole_configuration_in_values_that_json_holds() -> None:
+    space = Space({"opt": {"kind": choice([SGD])}, "act": lambda config: choice([len]), "n": 3})
+    shown = space.show(space.sample(Random(0)))
+    assert json.loads(json.dumps(shown)) == {"opt": {"kind": "SGD"}, "act": "len", "n": 3}
+
+
 def test_describe_has_a_row_for_each_key() -> None:
     space = Space({"scaled": scaled_rate, "lr": uniform(0, 1), "batch_size": choice([128, 256])})
     assert space.describe() == (

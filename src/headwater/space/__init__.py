@@ -1,6 +1,6 @@
 """What may vary: domains, the space they make up, and the configurations drawn from it."""
 
-from headwater.space.configuration import Config
+from headwater.space.configuration import Config, show_plain
 from headwater.space.domains import (
     Choice,
     Domain,
@@ -40,5 +40,6 @@ __all__ = [
     "qloguniform",
     "quniform",
     "randint",
+    "show_plain",
     "uniform",
 ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
+
+from headwater.space.domains import as_plain, show_value
 
 Config: TypeAlias = Mapping[str, Any]  # Any: a value is whatever the training function takes
 """What one trial runs with: plain nested dictionaries, which nobody changes."""
@@ -34,3 +37,16 @@ def find_values(config: object, shape: object, parent: str = "") -> Iterator[tup
 def freeze(nested: Mapping[str, Any]) -> Config:  # Any: as for Config
     """Return a view of nested dictionaries that cannot be changed."""
     return MappingProxyType({k: freeze(v) if isinstance(v, dict) else v for k, v in nested.items()})
+
+
+def show_plain(value: Any) -> Any:  # Any: as for Config; the answer is a JSON value
+    """Return `value` as JSON can hold it; what JSON lacks becomes text, a class or a function its name."""
+    plain = as_plain(value)
+    if isinstance(plain, bool | int | float | str | NoneType):
+        return plain
+    if isinstance(value, Mapping):
+        return {str(key): show_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [show_plain(item) for item in value]
+    # Where an object lies in memory says nothing to a reader, and would differ from run to run.
+    return " ".join(re.sub(r" at 0x[0-9a-fA-F]+", "", show_value(value)).split())

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
+from functools import partial
 from numbers import Integral, Real
 from random import Random
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -299,6 +300,9 @@ def same_value(first: object, second: object) -> bool:
 
 def show_value(value: object) -> str:
     """Write a value as it would stand in code: a class or a function by its name."""
+    if isinstance(value, partial):
+        given = [*map(show_value, value.args), *(f"{key}={show_value(item)}" for key, item in value.keywords.items())]
+        return f"{show_value(value.func)}({', '.join(given)})"
     return str(getattr(value, "__name__", None) or repr(value))
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
 from headwater.errors import SpaceError
-from headwater.space.configuration import Config, find_values, nest
+from headwater.space.configuration import Config, find_values, nest, show_plain
 from headwater.space.domains import Choice, Domain, Grid, as_plain, is_domain, same_value, show_value
 from headwater.space.leaves import Condition, Constant, Leaf, find_leaves
 
@@ -176,6 +176,10 @@ class Space:
                     f"and a configuration has exactly those"
                 )
         return {key: given[key] for key in self._leaves}
+
+    def show(self, config: Config) -> Config:
+        """Return the configuration for people who lack the space: JSON values, classes and functions by name."""
+        return nest({key: show_plain(value) for key, value in self.flatten(config).items()})
 
     def describe(self) -> tuple[SpaceRow, ...]:
         """Return one row for each key, in the order of definition."""

@@ -14,6 +14,7 @@ from headwater.trials.records import (
     TrialGroup,
     TrialRecord,
 )
+from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "Status",
     "TrialGroup",
     "TrialRecord",
+    "average_replicas",
 ]

@@ -42,6 +42,8 @@ class Segment:
     config: Config
     until: int | None = None
     """The epoch to reach; None leaves the end to the training function."""
+    parent: int | None = None
+    """A paused trial whose weights and optimizer state a new trial starts from, at that trial's epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,8 @@ class Profile:
     num_lanes: int
     reason: str
     measurements: tuple[Measurement, ...] = ()
+    label: str = "all trials"
+    """Which trials it is for: those that agree on this."""
 
     @property
     def seconds_alone(self) -> float | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from headwater.errors import StudyError
-from headwater.trials.records import Profile, TrialRecord
+from headwater.trials.records import Profile, Status, TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,10 @@ class Result:
     storage: str
     """Where the record lies."""
     profiles: tuple[Profile, ...] = ()
+    ended_early: str | None = None
+    """Why the run ended before its trials did; None where it did not."""
+    was_interrupted: bool = False
+    """Whether that was somebody's wish, by Ctrl-C or `headwater stop`."""
     num_lane_steps: int = 0
     """Optimizer steps in this run, counted once per lane."""
     seconds: float = 0.0
@@ -29,9 +33,10 @@ class Result:
 
     @property
     def ranked(self) -> tuple[TrialRecord, ...]:
-        """The trials with a finite value of the metric, best first; equals by number."""
+        """The trials that did not fail and have a finite value of the metric, best first; equals by number."""
         sign = -1 if self.mode == "max" else 1
-        finite = [trial for trial in self.trials if math.isfinite(trial.value(self.metric))]
+        sound = [trial for trial in self.trials if trial.status is not Status.FAILED]
+        finite = [trial for trial in sound if math.isfinite(trial.value(self.metric))]
         return tuple(sorted(finite, key=lambda trial: (sign * trial.value(self.metric), trial.number)))
 
     @property
