@@ -1,0 +1,225 @@
+"""Calls that pass every torch-function mode by, led to the lane mode while one is on.
+
+`Function.apply`, scripted functions, `nn.Parameter`, `Tensor.set_` and the transforms of `torch.func` go straight to C++, where a lane
+tensor would lose its gradient or its lanes. As long as any thread has a lane mode on, torch holds versions of them that
+ask first; in a thread without one they do what they always do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from threading import Lock
+from typing import Any, Protocol, TypeAlias
+
+import torch
+import torch._functorch.eager_transforms as eager_transforms
+import torch._functorch.vmap as vmap
+from torch import Tensor, nn
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
+
+from headwater.errors import CannotFuseError
+from headwater.fuse.apart import tensors, touches
+from headwater.fuse.functorch import (
+    is_lane_tensor,
+    is_transforming,
+    lanes_of,
+    settled_stack_of,
+    stack_of,
+    vmap_level,
+    warn_of_slow_batching,
+)
+
+
+class Guide(Protocol):
+    """What a bypass needs of the lane mode."""
+
+    @property
+    def num_lanes(self) -> int:
+        """How many lanes ride now."""
+
+    def run_looped(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = ...) -> Any:
+        """Do the call once per lane."""
+
+
+FindGuide: TypeAlias = Callable[[], Guide | None]
+
+
+class Bypasses:
+    """Counts the lane modes of the process, and keeps torch's functions replaced as long as there is one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._num_open = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def open(self, find: FindGuide) -> None:
+        """Lead the calls to the lane mode that `find` returns, until each `open` has had its `close`."""
+        with self._lock:
+            self._num_open += 1
+            if self._num_open == 1:
+                self._undo = _install(find)
+
+    def close(self) -> None:
+        """Give torch its own functions back, if this was the last lane mode."""
+        with self._lock:
+            self._num_open -= 1
+            if self._num_open == 0:
+                for undo in reversed(self._undo):
+                    undo()
+
+
+BYPASSES = Bypasses()
+"""One for the process, as what it replaces is there once for the process."""
+
+
+def _install(find: FindGuide) -> list[Callable[[], None]]:
+    warn_of_slow_batching(False)
+    homes: list[tuple[Any, str, Callable[[Any, FindGuide], Any]]] = [
+        (torch.autograd.Function, "apply", _lead_function),
+        (nn.Parameter, "__new__", _lead_parameter),
+        (Tensor, "set_", _lead_set),
+        (torch._C.ScriptFunction, "__call__", _lead_script),
+        (torch._C.ScriptMethod, "__call__", _lead_script),
+        (vmap, "vmap_increment_nesting", _lead_transform),
+        (eager_transforms, "grad_increment_nesting", _lead_transform),
+        (eager_transforms, "jvp_increment_nesting", _lead_transform),
+    ]
+    undo: list[Callable[[], None]] = [lambda: warn_of_slow_batching(True), _compile_nothing()]
+    for home, name, lead in homes:
+        undo.append(_restorer(home, name))
+        setattr(home, name, lead(vars(home).get(name, getattr(home, name)), find))
+    return undo
+
+
+def _restorer(home: Any, name: str) -> Callable[[], None]:
+    if name not in vars(home):
+        return lambda: delattr(home, name)
+    original = vars(home)[name]
+    return lambda: setattr(home, name, original)
+
+
+def _lead_function(original: Any, find: FindGuide) -> Any:
+    """Run a function of the user's own lane by lane: its forward and backward are written for one model."""
+
+    @classmethod  # type: ignore[misc]  # stands for the class method of the same name
+    def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+        guide = find()
+        if guide is None or is_transforming():
+            return original.__func__(function, *args, **kwargs)
+        if not (touches(args) or touches(kwargs.values())):
+            answer = original.__func__(function, *args, **kwargs)
+            if touches([answer]):
+                raise CannotFuseError(f"{function.__name__} computes with lanes' tensors that it does not take as arguments")
+            return answer
+        return _apply(guide, function, original.__func__, args, kwargs)
+
+    return apply
+
+
+def _apply(guide: Guide, function: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if function is CheckpointFunction:
+        run, preserve, *inputs = args
+        return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=preserve)
+    if function is BackwardHookFunction:
+        answers = original(function, *(stack_of(arg) if is_lane_tensor(arg) else arg for arg in args))
+        return tuple(lanes_of(new) if is_lane_tensor(arg) else new for arg, new in zip(args, answers, strict=True))
+    stacks = [settled_stack_of(tensor) for tensor in tensors((*args, *kwargs.values())) if is_lane_tensor(tensor)]
+    versions = [stack._version for stack in stacks]
+
+    def run_lane(*lane_args: Any, **lane_kwargs: Any) -> Any:
+        return original(function, *lane_args, **lane_kwargs)
+
+    run_lane.__qualname__ = function.__name__
+    answer = guide.run_looped(run_lane, args, kwargs)
+    if [stack._version for stack in stacks] != versions:
+        raise CannotFuseError(f"{function.__name__} writes into its arguments; let it return new tensors instead")
+    return answer
+
+
+def _lead_parameter(original: Any, find: FindGuide) -> Any:
+    def new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if not isinstance(data, Tensor) or not is_lane_tensor(data):
+            return original.__func__(cls, data, requires_grad)
+        stack = stack_of(data)
+        if getattr(data, "_claimed", False) and stack._version == 0:  # all lanes alike: a tensor for a new parameter
+            return original.__func__(cls, stack[0].detach().clone(), requires_grad)
+        with torch._C.DisableTorchFunction():
+            parameter = lanes_of(stack.detach().requires_grad_(requires_grad))
+        parameter._is_param = True  # type: ignore[attr-defined]  # how torch marks a parameter of another class
+        return parameter
+
+    return staticmethod(new)
+
+
+def _lead_set(original: Any, find: FindGuide) -> Any:
+    def set_(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if len(args) == 1 and touches((tensor, *args)):
+            tensor.data = args[0]
+            return tensor
+        answer: Tensor = original(tensor, *args, **kwargs)
+        return answer
+
+    return set_
+
+
+def _lead_script(original: Any, find: FindGuide) -> Any:
+    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
+        guide = find()
+        if guide is None or not (touches(args) or touches(kwargs.values())):
+            return original(script, *args, **kwargs)
+
+        def run_lane(*lane_args: Any, **lane_kwargs: Any) -> Any:
+            return original(script, *lane_args, **lane_kwargs)
+
+        run_lane.__qualname__ = f"the scripted {script.name}"
+        return guide.run_looped(run_lane, args, kwargs)
+
+    return call
+
+
+def _lead_transform(original: Any, find: FindGuide) -> Any:
+    """Open the lanes' level below the one that the user's `torch.func` call opens, so that the two stay apart."""
+
+    @contextmanager
+    def nest(*args: Any, **kwargs: Any) -> Iterator[int]:
+        guide = find()
+        below: AbstractContextManager[None] | None = None
+        if guide is not None and not is_transforming():
+            below = vmap_level(guide.num_lanes)
+        if below is None:
+            with original(*args, **kwargs) as level:
+                yield level
+        else:
+            with below, original(*args, **kwargs) as level:
+                yield level
+
+    return nest
+
+
+def _compile_nothing() -> Callable[[], None]:
+    """Let compiled modules run as written, for a compiler cannot see lanes; its import is left to whoever compiles."""
+    original = torch.compile
+    stances: list[Any] = []
+
+    def run_as_written() -> None:
+        if not stances and "torch._dynamo" in sys.modules:
+            stances.append(torch.compiler.set_stance("force_eager"))
+
+    @wraps(original)
+    def compile_and_wait(*args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)
+        run_as_written()
+        return compiled
+
+    def undo() -> None:
+        torch.compile = original
+        for stance in stances:
+            stance.__exit__(None, None, None)
+
+    run_as_written()
+    torch.compile = compile_and_wait
+    return undo

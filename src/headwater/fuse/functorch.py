@@ -1,0 +1,122 @@
+"""The private calls of torch, all of them, so that a torch release can break one module only.
+
+A *lane tensor* is functorch's own batched tensor at level one: Python sees the shape of one model, memory holds
+all lanes. Its memory is the *stack*, whose first dimension counts the lanes. No level is open between calls; whoever
+computes with lane tensors opens one for the length of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as C  # noqa: N812 - the C++ half of functorch, as torch itself names it
+from torch.autograd.graph import _engine_run_backward
+from torch.overrides import _get_current_function_mode_stack
+
+LEVEL = 1
+
+is_lane_tensor = C.is_batchedtensor
+
+memory_of = C.get_unwrapped
+"""Returns the tensor that a lane tensor holds, wherever its lanes lie."""
+
+PLAIN_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+"""How a `Function` is applied where no lane mode looks at its arguments."""
+
+is_transforming = torch._C._are_functorch_transforms_active
+"""Tells whether a functorch level is open: one of ours, or one of the user's own `torch.func` calls."""
+
+warn_of_slow_batching = C._set_vmap_fallback_warning_enabled
+"""Sets whether torch warns where it batches an operator by a loop; torch starts with True and cannot be asked."""
+
+
+def lanes_of(stack: Tensor) -> Tensor:
+    """Show the stack as a lane tensor: its first dimension disappears from sight."""
+    lane_tensor: Tensor = C._add_batch_dim(stack, 0, LEVEL)
+    return lane_tensor
+
+
+def stack_of(lane_tensor: Tensor) -> Tensor:
+    """Return the memory of a lane tensor with the lanes first; the same object as long as they were first."""
+    stack: Tensor = C.get_unwrapped(lane_tensor)
+    position = C.maybe_get_bdim(lane_tensor)
+    return stack if position == 0 else stack.movedim(position, 0)
+
+
+def settled_stack_of(lane_tensor: Tensor) -> Tensor:
+    """Return the stack that the lane tensor holds from now on, so that what is hung on it stays with the tensor."""
+    if C.maybe_get_bdim(lane_tensor) != 0:
+        replace(lane_tensor, lanes_of(stack_of(lane_tensor)))
+    stack: Tensor = C.get_unwrapped(lane_tensor)
+    return stack
+
+
+@contextmanager
+def vmap_level(num_lanes: int) -> Iterator[None]:
+    """Open one vmap level, in which torch's batching rules compute with lane tensors.
+
+    Random numbers are the same in all lanes: exactly those that one model alone would draw.
+    """
+    level = C._vmap_increment_nesting(num_lanes, "same")
+    try:
+        if level != LEVEL:
+            raise RuntimeError("vmap: lane tensors cannot be used inside another functorch transform")
+        yield
+    finally:
+        C._vmap_decrement_nesting()
+
+
+def call_in_level(num_lanes: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Do one call in a vmap level; the short way of `vmap_level`, for there are many calls."""
+    C._vmap_increment_nesting(num_lanes, "same")
+    try:
+        return func(*args, **kwargs)
+    finally:
+        C._vmap_decrement_nesting()
+
+
+def swap(plain: Tensor, lane_tensor: Tensor) -> None:
+    """Make the object `plain` a lane tensor, for everyone who holds it."""
+    torch.utils.swap_tensors(plain, lane_tensor)
+
+
+def replace(tensor: Tensor, by: Tensor) -> None:
+    """Give the object `tensor` the content of `by`, for everyone who holds it, and let it keep its attributes."""
+    attributes = dict(tensor.__dict__)
+    torch.utils.swap_tensors(tensor, by)
+    tensor.__dict__.update(attributes)
+
+
+def num_holders(tensor: Tensor) -> int:
+    """Count the tensors that share the memory of this one, itself included."""
+    storage = tensor.untyped_storage()
+    holders: int = torch._C._storage_Use_Count(storage._cdata)
+    return holders - 1  # the storage object in this function
+
+
+def run_backward(
+    roots: Sequence[Tensor], seeds: Sequence[Tensor], *, retain_graph: bool, create_graph: bool,
+    inputs: Sequence[Tensor] = (), accumulate: bool = True, allow_unused: bool = True,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Run the engine of autograd on stacks; unlike `torch.autograd.backward` it leaves the modes on for the hooks."""
+    answers: tuple[Tensor | None, ...] = _engine_run_backward(
+        tuple(roots), tuple(seeds), retain_graph, create_graph, tuple(inputs), allow_unreachable=allow_unused,
+        accumulate_grad=accumulate,
+    )  # fmt: skip
+    return answers
+
+
+class StackFunction(torch.autograd.Function):
+    """A function of stacks, which need no look for lanes among its arguments."""
+
+    apply = classmethod(PLAIN_APPLY)
+
+
+def active_modes() -> list[Any]:
+    """Return the torch-function modes that are on in this thread, the outermost first."""
+    modes: list[Any] = _get_current_function_mode_stack()
+    return modes

@@ -1,0 +1,40 @@
+"""Answers of our own to torch calls on lane tensors, where torch's batching is missing, slow or means something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.fuse.rules import (
+    attention,
+    autograd,
+    convolution,
+    embedding,
+    foreach,
+    linear,
+    losses,
+    normalisation,
+    pointwise,
+    random,
+    recurrent,
+    shapes,
+    values,
+)
+
+RULES: dict[Any, Any] = {
+    **shapes.RULES,
+    **pointwise.RULES,
+    **values.RULES,
+    **autograd.RULES,
+    **linear.RULES,
+    **convolution.RULES,
+    **normalisation.RULES,
+    **recurrent.RULES,
+    **attention.RULES,
+    **embedding.RULES,
+    **losses.RULES,
+    **random.RULES,
+    **foreach.RULES,
+}
+"""Torch function to rule. A rule gets the mode, the function and its arguments, and may answer NotImplemented."""
+
+__all__ = ["RULES"]

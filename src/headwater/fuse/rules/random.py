@@ -1,0 +1,96 @@
+"""Random numbers: every lane draws what it would draw alone, be its probability shared or its own.
+
+In which order torch fills a tensor depends on the order of its dimensions in memory, so the numbers are drawn into
+memory that is laid out like one lane's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+from torch import Tensor
+
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
+from headwater.fuse.mode import LaneMode
+from headwater.fuse.per_lane import PerLane
+
+
+def _dropout(
+    mode: LaneMode, func: Any, input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    if not training:
+        return input
+    if not _may_draw(input, p):
+        return NotImplemented
+    like = stack_of(input)[0] if is_lane_tensor(input) else input
+    noise = lanes_of(_noise_per_lane(like, p)) if isinstance(p, PerLane) else _noise(like, p)
+    answer: Tensor = mode.compute(Tensor.mul_ if inplace else Tensor.mul, (input, noise))
+    return answer
+
+
+def _may_draw(input: Tensor, p: Any) -> bool:
+    """Tell whether torch would draw at all; lanes that draw and lanes that do not cannot share a stream of numbers."""
+    if not isinstance(p, PerLane):
+        return is_lane_tensor(input) and 0 < p < 1
+    _part_where_nothing_is_drawn(p)
+    return all(0 < value < 1 for value in p.values)
+
+
+def _part_where_nothing_is_drawn(p: PerLane) -> None:
+    bool(p == 0)
+    bool(p == 1)
+
+
+def _noise_per_lane(like: Tensor, p: PerLane) -> Tensor:
+    state = torch.get_rng_state()
+    noise = []
+    for value in p.values:
+        torch.set_rng_state(state)
+        noise.append(_noise(like, value))
+    return torch.stack(noise)
+
+
+def _noise(like: Tensor, p: float) -> Tensor:
+    """Draw what torch's dropout draws for one lane."""
+    return torch.empty_like(like).bernoulli_(1 - p).div_(1 - p)
+
+
+def _other_dropout(
+    mode: LaneMode, func: Any, input: Tensor, p: Any = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Whole channels, or towards the mean: lane by lane, for torch's batching draws for all lanes at once."""
+    if not training:
+        return NotImplemented
+    if isinstance(p, PerLane):
+        _part_where_nothing_is_drawn(p)
+    answer: Tensor = mode.run_looped(func, (input,), {"p": p, "training": training, "inplace": inplace})
+    return answer
+
+
+def _fill(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Fill a tensor with numbers in place: drawn once, for all lanes draw the same."""
+    if not is_lane_tensor(tensor) or any(isinstance(arg, Tensor | PerLane) for arg in (*args, *kwargs.values())):
+        return NotImplemented
+    stack = stack_of(tensor)
+    stack.copy_(func(_room_for_one(stack), *args, **kwargs))
+    return tensor
+
+
+def _room_for_one(stack: Tensor) -> Tensor:
+    """Return memory laid out as one lane alone would have it; lanes may lie in one another."""
+    one = stack[0]
+    lanes_lie_apart = all(stack.stride(0) >= stride for stride in one.stride())
+    return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device) if lanes_lie_apart else (
+        torch.empty_like(one)
+    )
+
+
+_FILLS = "normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ random_ bernoulli_".split()
+
+RULES: dict[Any, Any] = {
+    F.dropout: _dropout,
+    **dict.fromkeys([F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout], _other_dropout),
+    **dict.fromkeys([getattr(Tensor, name) for name in _FILLS], _fill),
+}

@@ -1,0 +1,129 @@
+"""Tensors that change under their holders: a plain one takes in lanes' values, a kept one loses the lanes that left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwater.errors import CannotFuseError
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, replace, stack_of, swap
+from headwater.fuse.roster import Roster
+
+_OPERATORS = frozenset(
+    f"__i{name}__" for name in ["add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"]
+) | {"__setitem__"}
+
+
+def writes_in_place(func: Any) -> bool:
+    """Tell by its name whether a torch function writes into its first argument."""
+    name: str = getattr(func, "__name__", "")
+    return name[-1:] == "_" and (name[-2:] != "__" or name in _OPERATORS)
+
+
+def target_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a function that works in place writes into."""
+    return args[0] if args else kwargs.get("tensor", kwargs.get("input"))
+
+
+def widen(plain: Tensor, num_lanes: int) -> Tensor:
+    """Return a stack that holds `plain` once per lane, without copying it."""
+    return plain.unsqueeze(0).expand(num_lanes, *plain.shape)
+
+
+def promote(target: Tensor, num_lanes: int, name: str) -> None:
+    """Make a plain tensor that is about to take in lanes' values a lane tensor, for everyone who holds it.
+
+    Raises:
+        CannotFuseError: Other tensors share its memory and would miss what is written.
+    """
+    if target.requires_grad:
+        raise CannotFuseError(
+            f"{name} writes lanes' values into a tensor of shape {tuple(target.shape)} that all lanes share; "
+            "pass the module that holds it to trial.prepare_model"
+        )
+    if target._base is not None:
+        _promote_view(target, num_lanes, name)
+        return
+    if num_holders(target) > 1 or not target.untyped_storage().resizable():
+        raise _shared_memory(target, name)
+    _swap(target, lanes_of(widen(target, num_lanes).clone()), name)
+
+
+def claim_gradient(tensor: Tensor, num_lanes: int) -> None:
+    """Turn a plain tensor whose gradient the user wants into a lane tensor, for each lane has another gradient.
+
+    A parameter stays plain: it belongs to a module that is yet to be prepared.
+    """
+    wanted = tensor.requires_grad and tensor.is_leaf and tensor.numel() > 0
+    if wanted and not isinstance(tensor, nn.Parameter):
+        stack = widen(tensor.detach(), num_lanes).clone().requires_grad_()
+        _swap(tensor, lanes_of(stack), "requires_grad_")
+        tensor._claimed = True  # type: ignore[attr-defined]  # until a parameter is made of it
+
+
+def narrow(tensor: Tensor, roster: Roster) -> None:
+    """Drop from a lane tensor, for everyone who holds it, the lanes that have left."""
+    if not is_lane_tensor(tensor):
+        return
+    stack = stack_of(tensor)
+    if stack.shape[0] == len(roster):
+        return
+    places = roster.places_since(stack.shape[0])
+    replace(tensor, lanes_of(_kept(stack, places)))
+
+
+def _kept(stack: Tensor, places: list[int]) -> Tensor:
+    if not stack.requires_grad or not stack.is_leaf:
+        return stack[places]
+    kept = stack.detach()[places].requires_grad_()
+    if stack.grad is not None:
+        kept.grad = stack.grad[places]
+    return kept
+
+
+def _promote_view(view: Tensor, num_lanes: int, name: str) -> None:
+    """Promote a view together with the one tensor that it shows a part of."""
+    base = view._base
+    if base is None or base.requires_grad or num_holders(view) > 2 or not _fills_its_memory(base):
+        raise _shared_memory(view, name)
+    stack = widen(base, num_lanes).contiguous()
+    strides, offset = (base.numel(), *view.stride()), view.storage_offset()
+    view_stack = stack.as_strided((num_lanes, *view.shape), strides, offset)
+    _swap(view, lanes_of(view_stack), name)
+    _swap(base, lanes_of(stack), name)
+
+
+def _fills_its_memory(base: Tensor) -> bool:
+    storage = base.untyped_storage()
+    whole = base.storage_offset() == 0 and storage.nbytes() == base.numel() * base.element_size()
+    return whole and base.is_contiguous() and storage.resizable()
+
+
+def _swap(plain: Tensor, lane_tensor: Tensor, name: str) -> None:
+    try:
+        swap(plain, lane_tensor)
+    except RuntimeError as error:
+        raise _shared_memory(plain, name) from error
+
+
+def _shared_memory(tensor: Tensor, name: str) -> CannotFuseError:
+    return CannotFuseError(
+        f"{name} writes lanes' values into a tensor of shape {tuple(tensor.shape)} whose memory other tensors share; "
+        "write into a clone() of it"
+    )
+
+
+def write_out(out: Any, answer: Any, num_lanes: int) -> Any:
+    """Put the answer of a call into the tensor that it was given as `out=`."""
+    if not isinstance(out, Tensor) or not isinstance(answer, Tensor) or out.shape != answer.shape:
+        raise CannotFuseError("`out=` with lanes takes one tensor of the shape of the result")
+    if torch.is_grad_enabled() and is_lane_tensor(answer) and stack_of(answer).requires_grad:
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation")
+    if not is_lane_tensor(out):
+        promote(out, num_lanes, "out=")
+    with torch.no_grad():
+        stack_of(out).copy_(stack_of(answer) if is_lane_tensor(answer) else answer)
+    return out
