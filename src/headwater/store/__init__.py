@@ -1,7 +1,23 @@
 """The append-only record of what happened: enough to resume from, safe to read while it is written."""
 
-from headwater.store.recorder import Recorder
+from headwater.store.recorder import Recorder, read_shown
+from headwater.store.runs import Presence, Runner, ask_to_stop, find_asker, find_runner
 from headwater.store.store import Store, open_store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 
-__all__ = ["Batch", "NewTrial", "Note", "Recorder", "Store", "StudyInfo", "Transition", "open_store"]
+__all__ = [
+    "Batch",
+    "NewTrial",
+    "Note",
+    "Presence",
+    "Recorder",
+    "Runner",
+    "Store",
+    "StudyInfo",
+    "Transition",
+    "ask_to_stop",
+    "find_asker",
+    "find_runner",
+    "open_store",
+    "read_shown",
+]

@@ -1,11 +1,16 @@
-"""Writing one study's record: configurations encoded, one transaction per event of a group."""
+"""Writing one study's record: one transaction per event of a group.
+
+A configuration is stored twice: as codes, which the space turns back into the very values, and as a reader without the
+space can be shown it. With it go the domains that conditions chose for it, which the study's own description lacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
-from headwater.space import Space
+from headwater.space import Config, Domain, Space
 from headwater.store.store import Store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 from headwater.trials import Lane, Profile, Report, TrialRecord
@@ -16,28 +21,56 @@ class Recorder:
 
     def __init__(self, store: Store, info: StudyInfo, space: Space) -> None:
         self.info = info
-        self._store = store
+        self.store = store
         self._space = space
 
     def add(self, lanes: Sequence[Lane]) -> None:
         """Record trials that are about to start."""
-        rows = [NewTrial(number=lane.number, config=self._space.encode(lane.config), seed=lane.seed) for lane in lanes]
-        self._store.add_trials(self.info.id, rows)
+        rows = [NewTrial(number=lane.number, config=self._store_config(lane.config), seed=lane.seed) for lane in lanes]
+        self.store.add_trials(self.info.id, rows)
 
     def write(self, reports: Sequence[Report] = (), transitions: Sequence[Transition] = ()) -> None:
         """Record what a group reported and what became of its trials."""
         if reports or transitions:
-            self._store.write(self.info.id, Batch(reports=tuple(reports), transitions=tuple(transitions)))
+            self.store.write(self.info.id, Batch(reports=tuple(reports), transitions=tuple(transitions)))
 
     def note(self, kind: str, text: str, lanes: Sequence[Lane] = ()) -> None:
         """Record a remark on these trials, or on the study."""
         notes = [Note(kind=kind, text=text, number=lane.number) for lane in lanes] or [Note(kind=kind, text=text)]
-        self._store.write(self.info.id, Batch(notes=tuple(notes)))
+        self.store.write(self.info.id, Batch(notes=tuple(notes)))
 
-    def add_profile(self, label: str, profile: Profile) -> None:
-        """Record how many lanes were chosen for the trials that `label` describes, and why."""
-        self._store.add_fact(self.info.id, f"lanes: {label}", asdict(profile))
+    def add_profile(self, profile: Profile) -> None:
+        """Record how many lanes were chosen for some of the trials, and why."""
+        self.store.add_fact(self.info.id, f"lanes: {profile.label}", asdict(profile))
+
+    def add_fact(self, key: str, value: Any) -> None:  # Any: a JSON value
+        """Record a measurement."""
+        self.store.add_fact(self.info.id, key, value)
 
     def trials(self) -> tuple[TrialRecord, ...]:
         """Read every trial back."""
-        return tuple(self._store.trials(self.info.id, self._space.decode))
+        return tuple(self.store.trials(self.info.id, lambda stored: self._space.decode(stored["codes"])))
+
+    def _store_config(self, config: Config) -> dict[str, Any]:  # Any: JSON values
+        stored: dict[str, Any] = {"codes": self._space.encode(config), "shown": self._space.show(config)}
+        chosen = self._list_chosen(config) if stored["codes"].keys() - self._space.domains.keys() else {}
+        return {**stored, "domains": chosen} if chosen else stored
+
+    def _list_chosen(self, config: Config) -> dict[str, dict[str, Any]]:  # Any: JSON values
+        """Return the domains that conditions chose, described as `Space.describe` does."""
+        values = self._space.flatten(config)
+        chosen: dict[str, dict[str, Any]] = {}
+
+        def note(key: str, domain: Domain) -> Any:  # Any: as for Config
+            if key not in self._space.domains:
+                chosen[key] = {"text": str(domain), "num_values": domain.num_values()}
+            return values[key]
+
+        self._space.resolve(note)
+        return chosen
+
+
+def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored
+    """Return a stored configuration as it can be shown, for reading trials without their space."""
+    shown: Config = stored["shown"]
+    return shown

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Insert, insert, select
+from sqlalchemy import Connection, Insert, func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from headwater.errors import StoreError
@@ -137,6 +137,26 @@ class Store:
         query = select(FACTS.c.key, FACTS.c.value).where(FACTS.c.study_id == study_id).order_by(FACTS.c.sequence)
         with self._reading() as connection:
             return {key: decode_json(value) for key, value in connection.execute(query)}
+
+    def fact(self, study_id: int, key: str) -> Any:  # Any: a JSON value
+        """Return the latest value under one key, None if there is none; cheap enough to ask every second."""
+        query = select(FACTS.c.value).where(FACTS.c.study_id == study_id, FACTS.c.key == key)
+        with self._reading() as connection:
+            value = connection.execute(query.order_by(FACTS.c.sequence.desc()).limit(1)).scalar()
+        return None if value is None else decode_json(value)
+
+    def times(self, study_id: int) -> dict[int, tuple[float, float]]:
+        """Return when each trial entered the record and when its status last changed, in seconds since 1970."""
+        same = (TRANSITIONS.c.study_id == TRIALS.c.study_id) & (TRANSITIONS.c.number == TRIALS.c.number)
+        query = (
+            select(TRIALS.c.number, TRIALS.c.created, func.max(TRANSITIONS.c.time))
+            .select_from(TRIALS.outerjoin(TRANSITIONS, same))
+            .where(TRIALS.c.study_id == study_id)
+            .group_by(TRIALS.c.number, TRIALS.c.created)
+        )
+        with self._reading() as connection:
+            found = connection.execute(query).all()
+        return {number: (created, created if changed is None else changed) for number, created, changed in found}
 
     def _read_trials(self, study_id: int, number: int | None, decode: Decode | None) -> list[TrialRecord]:
         with self._reading() as connection:

@@ -27,6 +27,11 @@ class StudyInfo:
     created: float = 0.0
     """Seconds since 1970, given by the store."""
 
+    @property
+    def num_seeds(self) -> int:
+        """Under how many seeds each trial is trained; the record holds every replica."""
+        return int(self.settings.get("num_seeds", 1))
+
     def __post_init__(self) -> None:
         if not -(2**63) <= self.seed < 2**63:
             raise StoreError(f"the seed {self.seed} needs more than the 64 bits a record has; give one below 2**63")

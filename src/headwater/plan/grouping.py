@@ -1,0 +1,48 @@
+"""Which lanes may share a group."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+from headwater.trials import Lane, Recipe, TrialGroup
+
+Key: TypeAlias = tuple[Hashable, ...]
+
+
+def bucket_lanes(lanes: Sequence[Lane], recipes: Sequence[Recipe]) -> dict[Key, list[Lane]]:
+    """Sort lanes into buckets that may share groups: same start, same seed, same value of every recipe."""
+    buckets: dict[Key, list[Lane]] = {}
+    for lane in lanes:
+        key = (lane.seed, lane.start_epoch, *(_evaluate(recipe, lane) for recipe in recipes))
+        buckets.setdefault(key, []).append(lane)
+    return buckets
+
+
+def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:
+    """Cut a bucket into groups of at most `num_lanes`, in order."""
+    starts = range(0, len(lanes), num_lanes)
+    return [TrialGroup(lanes=tuple(lanes[start : start + num_lanes])) for start in starts]
+
+
+def halve_group(lanes: Sequence[Lane]) -> list[TrialGroup]:
+    """Cut a group in two, to find out which half a failure belongs to."""
+    return cut_groups(lanes, (len(lanes) + 1) // 2)
+
+
+def describe_bucket(lane: Lane, recipes: Sequence[Recipe]) -> str:
+    """Say what the lanes of a bucket have in common, by one of them."""
+    return ", ".join(f"{recipe.label} = {recipe.evaluate(lane.config)}" for recipe in recipes) or "all trials"
+
+
+def _evaluate(recipe: Recipe, lane: Lane) -> Hashable:
+    """Return what the recipe gives, in a form that can be a key; a recipe that fails for a lane sorts it by how."""
+    try:
+        value = recipe.evaluate(lane.config)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        return repr(error)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return (type(value).__name__, value)

@@ -1,0 +1,33 @@
+"""How many lanes a group should have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.trials import Measurement
+
+WORTHWHILE = 1.03
+"""A group must train this many times faster than its lanes alone; less is within the noise of measuring."""
+NEAR_BEST = 1.02
+"""Of sizes this close to the fastest, the smallest is taken: it needs less memory."""
+
+
+def choose_num_lanes(measurements: Sequence[Measurement], memory_bytes: int | None = None) -> tuple[int, str]:
+    """Choose the group size with the least time per lane-step that fits in memory, and say why."""
+    fitting = [item for item in measurements if _fits(item, memory_bytes)]
+    alone = next((item for item in measurements if item.num_lanes == 1), None)
+    if not fitting or alone is None:
+        return 1, "nothing larger was measured"
+    least = min(item.seconds_per_lane_step for item in fitting)
+    chosen = min(
+        (item for item in fitting if item.seconds_per_lane_step <= least * NEAR_BEST), key=lambda item: item.num_lanes
+    )
+    gain = alone.seconds_per_lane_step / chosen.seconds_per_lane_step
+    if chosen.num_lanes == 1 or gain < WORTHWHILE:
+        return 1, "no group was faster than separate training"
+    limited = " that fits in memory" if len(fitting) < len(measurements) else ""
+    return chosen.num_lanes, f"{gain:.1f} times as fast per step as separate training, the best size{limited}"
+
+
+def _fits(measurement: Measurement, memory_bytes: int | None) -> bool:
+    return memory_bytes is None or measurement.peak_bytes is None or measurement.peak_bytes <= memory_bytes

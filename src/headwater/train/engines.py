@@ -1,0 +1,245 @@
+"""How a trial's models, optimizers and schedulers are kept: plainly for one lane, stacked for several."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from headwater.errors import TrialError
+from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.fuse.lifting import lifted_names
+from headwater.fuse.mode import LaneMode
+from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model
+from headwater.fuse.optimizers import fuse_optimizer
+from headwater.fuse.per_lane import PerLane
+from headwater.fuse.roster import Roster
+from headwater.fuse.rules import RULES
+from headwater.fuse.schedulers import fuse_scheduler
+from headwater.fuse.strategies import Strategies
+from headwater.train.inheriting import own_optimizer, own_scheduler
+from headwater.train.seeding import mix_seed
+from headwater.trials import Lane
+
+ModelSource: TypeAlias = nn.Module | Callable[[], nn.Module]
+
+
+@dataclass(slots=True)
+class LaneState:
+    """All that one lane has learnt, in ordinary PyTorch state dicts, in the order in which things were prepared."""
+
+    epoch: int
+    models: list[dict[str, Tensor]] = field(default_factory=list)
+    optimizers: list[dict[str, Any]] = field(default_factory=list)
+    schedulers: list[dict[str, Any]] = field(default_factory=list)
+    num_passes: list[int] = field(default_factory=list)
+    is_inherited: bool = False
+    """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
+
+
+class Engine(Protocol):
+    """Keeps what was prepared for a group's lanes."""
+
+    def running(self, function: Callable[..., Any]) -> AbstractContextManager[Any]:
+        """What must be active while the training function runs."""
+
+    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+        """Build a model for every lane, from saved weights if there are any."""
+
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build an optimizer for every lane."""
+
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build a scheduler for every lane."""
+
+    def numbers(self, value: Any) -> list[float]:
+        """Return a reported value for each lane."""
+
+    def capture(self, place: int, epoch: int) -> LaneState:
+        """Copy the state of one lane."""
+
+    def narrow(self, places: Sequence[int]) -> None:
+        """Keep the lanes at these places."""
+
+
+class PlainEngine:
+    """One lane: plain PyTorch."""
+
+    def __init__(self, lane: Lane, device: torch.device) -> None:
+        self._lane = lane
+        self._device = device
+        self._models: list[nn.Module] = []
+        self._optimizers: list[Any] = []
+        self._schedulers: list[Any] = []
+
+    def running(self, function: Callable[..., Any]) -> AbstractContextManager[Any]:
+        """Nothing is needed for one lane."""
+        return nullcontext()
+
+    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+        """Build the lane's model."""
+        model = build_model(source, self._lane).to(self._device)
+        if states is not None:
+            model.load_state_dict(states[0])
+        self._models.append(model)
+        return model
+
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build the lane's optimizer."""
+        kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
+        optimizer = kind(params.parameters() if isinstance(params, nn.Module) else params, **options)
+        if states is not None:
+            optimizer.load_state_dict(own_optimizer(states[0], optimizer.state_dict()))
+        self._optimizers.append(optimizer)
+        return optimizer
+
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build the lane's scheduler."""
+        kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
+        with _settings_kept(optimizer, states is not None):
+            scheduler = kind(optimizer, **options)
+            if states is not None:
+                scheduler.load_state_dict(own_scheduler(states[0], scheduler.state_dict()))
+        self._schedulers.append(scheduler)
+        return scheduler
+
+    def numbers(self, value: Any) -> list[float]:
+        """Read one number."""
+        return [_number(value)]
+
+    def capture(self, place: int, epoch: int) -> LaneState:
+        """Copy everything."""
+        return LaneState(
+            epoch=epoch,
+            models=[copy.deepcopy(model.state_dict()) for model in self._models],
+            optimizers=[copy.deepcopy(optimizer.state_dict()) for optimizer in self._optimizers],
+            schedulers=[copy.deepcopy(scheduler.state_dict()) for scheduler in self._schedulers],
+        )
+
+    def narrow(self, places: Sequence[int]) -> None:
+        """Do nothing: a lane alone can only stay or end."""
+
+
+class LaneEngine:
+    """Several lanes in stacks, under the lane mode."""
+
+    def __init__(self, lanes: Sequence[Lane], roster: Roster, device: torch.device, strategies: Strategies) -> None:
+        self._lanes = lanes
+        self._roster = roster
+        self._device = device
+        self._mode = LaneMode(roster, RULES, strategies)
+        self._models: list[nn.Module] = []
+        self._optimizers: list[Any] = []
+        self._schedulers: list[Any] = []
+
+    @contextmanager
+    def running(self, function: Callable[..., Any]) -> Iterator[None]:
+        """Turn the lane mode on."""
+        with lifted_names(function, self._roster), self._mode:
+            yield
+
+    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+        """Build every lane's model into one."""
+        lanes = [self._lanes[member] for member in self._roster.members]
+        is_shared = isinstance(source, nn.Module)
+        models = [build_model(source, lane).to(self._device) for lane in (lanes[:1] if is_shared else lanes)]
+        with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
+            model = repeat_model(models[0], len(lanes)) if is_shared else fuse_models(models)
+            if states is not None:
+                load_lane_states(model, states)
+        self._models.append(model)
+        return model
+
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build one optimizer over all lanes."""
+        optimizer = fuse_optimizer(kind, params, self._roster, **options)
+        if states is not None:
+            built = [optimizer.lane_state(place) for place in range(len(states))]
+            optimizer.load_lane_states([own_optimizer(*pair) for pair in zip(states, built, strict=True)])
+        self._optimizers.append(optimizer)
+        return optimizer
+
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+        """Build one scheduler over all lanes."""
+        kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
+        with _settings_kept(optimizer, states is not None):
+            scheduler = fuse_scheduler(kind, optimizer, self._roster, **options)
+            if states is not None:
+                built = [scheduler.lane_state(place) for place in range(len(states))]
+                scheduler.load_lane_states([own_scheduler(*pair) for pair in zip(states, built, strict=True)])
+        self._schedulers.append(scheduler)
+        return scheduler
+
+    def numbers(self, value: Any) -> list[float]:
+        """Read one number per lane."""
+        if isinstance(value, PerLane):
+            return [float(item) for item in value.values]
+        if isinstance(value, Tensor) and is_lane_tensor(value):
+            if value.numel() != 1:
+                raise TrialError(f"report takes numbers, not a tensor of shape {tuple(value.shape)}; reduce it first")
+            return [float(item) for item in stack_of(value).reshape(-1).tolist()]
+        return [_number(value)] * len(self._roster)
+
+    def capture(self, place: int, epoch: int) -> LaneState:
+        """Take one lane out of the stacks."""
+        return LaneState(
+            epoch=epoch,
+            models=[lane_state(model, place) for model in self._models],
+            optimizers=[optimizer.lane_state(place) for optimizer in self._optimizers],
+            schedulers=[scheduler.lane_state(place) for scheduler in self._schedulers],
+        )
+
+    def narrow(self, places: Sequence[int]) -> None:
+        """Compact the stacks."""
+        with torch._C.DisableTorchFunction():
+            for model in self._models:
+                narrow_model(model, places)
+        for part in (*self._optimizers, *self._schedulers):
+            part.narrow(places)
+        self._roster.narrow(places)
+
+
+def build_model(source: ModelSource, lane: Lane) -> nn.Module:
+    """Copy an instance, so that no trial trains what another starts from; call a factory under the trial's own seed."""
+    if isinstance(source, nn.Module):
+        return copy.deepcopy(source)
+    if not callable(source):
+        raise TrialError(f"prepare_model takes a module or a function that builds one, not {type(source).__name__}")
+    with _own_randomness(mix_seed(lane.seed, "trial", lane.number)):
+        model = source()
+    if not isinstance(model, nn.Module):
+        raise TrialError(f"the function given to prepare_model returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+@contextmanager
+def _own_randomness(seed: int) -> Iterator[None]:
+    """Draw from another seed for a while, and leave the main stream of random numbers as it was."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def _settings_kept(optimizer: Any, keep: bool) -> Iterator[None]:
+    """Undo what building a scheduler does to the rates of an optimizer that was loaded: they are right already."""
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    yield
+    if keep:
+        for group, saved in zip(optimizer.param_groups, settings, strict=True):
+            group.update(saved)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TrialError(f"report takes numbers, not {value!r} of type {type(value).__name__}") from error

@@ -1,0 +1,60 @@
+"""What this machine and this torch offer: devices, threads, memory, and whether lanes compute what models alone do."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+from torch import nn
+
+from headwater.errors import CannotFuseError
+from headwater.fuse.functorch import lanes_of, stack_of, vmap_level
+from headwater.train.memory import available_bytes
+
+NUM_LANES = 3
+
+
+def check_lanes() -> None:
+    """Train a tiny model as lanes and one by one for a step, by the same private calls that studies use.
+
+    Raises:
+        CannotFuseError: The numbers differ.
+        Exception: Whatever a torch that has changed those calls raises.
+    """
+    torch.manual_seed(0)
+    models = [nn.Linear(4, 2) for _ in range(NUM_LANES)]
+    inputs = torch.randn(5, 4)
+    weight, bias = (
+        torch.stack([getattr(model, name).detach() for model in models]).requires_grad_() for name in ("weight", "bias")
+    )
+    with vmap_level(NUM_LANES):
+        losses = stack_of(nn.functional.linear(inputs, lanes_of(weight), lanes_of(bias)).square().mean())
+    torch.autograd.backward(losses.sum())
+    for place, model in enumerate(models):
+        torch.autograd.backward(model(inputs).square().mean())
+        assert weight.grad is not None
+        assert model.weight.grad is not None
+        if not torch.allclose(weight.grad[place], model.weight.grad, rtol=1e-4, atol=1e-6):
+            raise CannotFuseError(f"lane {place} of {NUM_LANES} has other gradients than the same model alone")
+
+
+def list_devices() -> list[str]:
+    """Name the devices that a study can train on, the one it takes by itself first."""
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return [*(f"cuda:{number} {name}" for number, name in enumerate(gpus)), f"cpu {platform.machine()}"]
+
+
+def count_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def count_threads() -> int:
+    """Count the threads that torch computes with."""
+    return torch.get_num_threads()
+
+
+def free_bytes() -> int | None:
+    """Return how much memory is free; None where the system does not tell."""
+    return available_bytes(torch.device("cpu"))

@@ -1,0 +1,47 @@
+"""How much memory there is, and how much a stretch of work takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_MEMORY = Path("/proc/meminfo")
+
+
+def watch_peak(device: torch.device) -> Callable[[], int | None]:
+    """Start watching; the returned function tells how many bytes the peak since then lies above the start."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        return lambda: int(torch.cuda.max_memory_allocated(device)) - before
+    try:
+        _CLEAR.write_text("5")  # resets the peak that Linux keeps of this process
+    except OSError:
+        return lambda: None
+    start = _read(_STATUS, "VmRSS")
+
+    def peak() -> int | None:
+        high = _read(_STATUS, "VmHWM")
+        return None if high is None or start is None else max(high - start, 0)
+
+    return peak
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Return how much memory could be used now; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return _read(_MEMORY, "MemAvailable")
+
+
+def _read(path: Path, name: str) -> int | None:
+    try:
+        found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None

@@ -1,0 +1,125 @@
+"""A few real steps at 1, 2, 4, … lanes, to see how many lanes pay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from headwater.errors import LanesLeave
+from headwater.plan import choose_num_lanes
+from headwater.train.engines import LaneState
+from headwater.train.memory import available_bytes, watch_peak
+from headwater.train.running import Workshop, run_group
+from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrialGroup
+
+MEMORY_SHARE = 0.7
+"""How much of the free memory a group may take."""
+MAX_LANES = 128
+"""The largest group that is tried."""
+GIVE_UP = 1.25
+"""Two sizes in a row this much slower per step than the best so far end the search."""
+
+
+def profile_lanes(
+    workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None = None, max_lanes: int = MAX_LANES
+) -> tuple[Profile, Ending | None]:
+    """Run the function for a few steps with ever more of these lanes, and choose the group size.
+
+    The lanes are those of one bucket. The ending is that of the first group that could not run as one, for whoever
+    must sort the lanes anew; None where all went well.
+    """
+    memory = available_bytes(workshop.device)
+    limit = None if memory is None else int(memory * MEMORY_SHARE)
+    measured: dict[int, Measurement] = {}
+    for num_lanes in _sizes(min(len(lanes), max_lanes)):
+        if _would_not_fit(measured, num_lanes, limit) or _keeps_falling(measured):
+            break
+        measurement, ending = _measure(workshop, lanes[:num_lanes], states)
+        if measurement is None:
+            return _conclude(measured, limit), ending
+        measured[num_lanes] = measurement
+    for num_lanes in _finalists(measured):
+        again, _ = _measure(workshop, lanes[:num_lanes], states)
+        if again is not None and again.seconds_per_lane_step < measured[num_lanes].seconds_per_lane_step:
+            measured[num_lanes] = again
+    return _conclude(measured, limit), None
+
+
+def _sizes(most: int) -> list[int]:
+    powers = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return powers if powers[-1] == most else [*powers, most]
+
+
+def _conclude(measured: dict[int, Measurement], limit: int | None) -> Profile:
+    measurements = tuple(measured.values())
+    num_lanes, reason = choose_num_lanes(measurements, limit)
+    return Profile(num_lanes=num_lanes, reason=reason, measurements=measurements)
+
+
+def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int | None) -> bool:
+    if not measured or limit is None:
+        return False
+    last = list(measured.values())[-1]
+    return last.peak_bytes is not None and last.peak_bytes * num_lanes / last.num_lanes > limit
+
+
+def _keeps_falling(measured: dict[int, Measurement]) -> bool:
+    seconds = [item.seconds_per_lane_step for item in measured.values()]
+    return len(seconds) > 2 and min(seconds[-2:]) > GIVE_UP * min(seconds)
+
+
+def _finalists(measured: dict[int, Measurement]) -> list[int]:
+    """One lane, and the sizes near the best: they are measured twice, for the choice is between them."""
+    by_speed = sorted(measured.values(), key=lambda item: item.seconds_per_lane_step)
+    return list(dict.fromkeys([1, *(item.num_lanes for item in by_speed[:2])])) if measured else []
+
+
+def _measure(
+    workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None
+) -> tuple[Measurement | None, Ending]:
+    stopwatch = _Stopwatch()
+    peak = watch_peak(workshop.device)
+    ending = run_group(
+        workshop, TrialGroup(lanes=tuple(lanes)), stopwatch, None if states is None else states[: len(lanes)]
+    )
+    if ending.outcome is not Outcome.DONE:
+        return None, ending
+    seconds = stopwatch.seconds_per_step or ending.seconds
+    return Measurement(num_lanes=len(lanes), seconds_per_lane_step=seconds / len(lanes), peak_bytes=peak()), ending
+
+
+class _Stopwatch:
+    """Times the steps of one run and ends it when it has seen enough; a run without steps ends at its first report."""
+
+    NUM_WARM_UP = 2
+    MIN_STEPS = 5
+    MAX_STEPS = 40
+    ENOUGH_SECONDS = 0.06
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._times: list[float] = []
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The lower quartile of the steps after the warm-up: noise only ever adds time."""
+        laps = sorted(later - earlier for earlier, later in zip(self._laps(), self._laps()[1:], strict=False))
+        return laps[len(laps) // 4] if laps else None
+
+    def expect(self, num_epochs: int) -> None:
+        """Take no interest: a few steps are enough."""
+
+    def step(self, num_lanes: int) -> None:
+        """Note the time of a step, and end the run when enough were seen."""
+        self._times.append(self._clock())
+        laps = self._laps()
+        enough = len(laps) > self.MIN_STEPS and laps[-1] - laps[0] > self.ENOUGH_SECONDS
+        if enough or len(laps) > self.MAX_STEPS:
+            raise LanesLeave
+
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+        """Go on, unless the function takes no steps at all."""
+        return [Decision.CONTINUE if self._times else Decision.STOP] * len(reports)
+
+    def _laps(self) -> list[float]:
+        return self._times[self.NUM_WARM_UP :] if len(self._times) > self.NUM_WARM_UP + 1 else self._times

@@ -1,0 +1,119 @@
+"""Running the training function once, for a group."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import torch
+
+from headwater.errors import CannotFuseError, LanesLeave, LanesPart, StudyError
+from headwater.fuse.roster import Roster
+from headwater.fuse.strategies import Strategies
+from headwater.train.config import LaneConfig
+from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
+from headwater.train.seeding import seed_everything
+from headwater.train.trial import Control, Trial
+from headwater.trials import Decision, Ending, Outcome, Question, Report, TrialGroup
+
+Function: TypeAlias = Callable[[Trial], Any]
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What runs of one function share on one device: its tools, and what has been learnt about their speed."""
+
+    function: Function
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    strategies: Strategies = field(default_factory=Strategies)
+    always_fuse: bool = False
+    """Use stacks even for a single lane; for tests and measurements."""
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of this name; "auto" is the first GPU, or the CPU where there is none.
+
+    Raises:
+        StudyError: Torch knows no such device, or this machine has none.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise StudyError(f"device {name!r} cannot be used: {error}; give 'auto', 'cpu' or a GPU there is") from error
+
+
+def run_group(
+    workshop: Workshop, group: TrialGroup, control: Control, states: Sequence[LaneState] | None = None
+) -> Ending:
+    """Call the training function once for all lanes of the group, and say how that ended.
+
+    Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`.
+    """
+    start = time.perf_counter()
+    roster = Roster([lane.config for lane in group.lanes])
+    counted = _Counting(control)
+    engine, config = _open_engine(workshop, group, roster)
+    trial = Trial(group.lanes, config, engine, counted, states, workshop.device)
+    outcome, question, error = _call(workshop.function, trial, engine, roster)
+    return Ending(
+        outcome=outcome,
+        lanes=trial.lanes,
+        question=question,
+        error=error,
+        num_lane_steps=counted.num_lane_steps,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _open_engine(workshop: Workshop, group: TrialGroup, roster: Roster) -> tuple[Engine, Mapping[str, Any]]:
+    if len(group) > 1 or workshop.always_fuse:
+        return LaneEngine(group.lanes, roster, workshop.device, workshop.strategies), LaneConfig(roster)
+    return PlainEngine(group.lanes[0], workshop.device), group.lanes[0].config
+
+
+def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:
+    error = ""
+    seed_everything(trial.seed)
+    try:
+        with engine.running(function):
+            function(trial)
+    except (LanesLeave, LanesPart):
+        pass
+    except CannotFuseError as cause:
+        return Outcome.APART, roster.question or Question(None, str(cause)), ""
+    except StudyError:  # not the trial's fault: the study itself is set up wrongly
+        raise
+    except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
+        error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    if roster.question is not None:
+        return (Outcome.PARTED if roster.question.recipe else Outcome.APART), roster.question, ""
+    return (Outcome.RAISED if error else Outcome.DONE), None, error
+
+
+def _own_frames(cause: Exception) -> TracebackType | None:
+    """Leave out our own frame, which tells the user nothing."""
+    return cause.__traceback__.tb_next if cause.__traceback__ else None
+
+
+class _Counting:
+    """Passes everything on, and counts the steps."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.num_lane_steps = 0
+
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+        return self._control.report(reports, capture)
+
+    def expect(self, num_epochs: int) -> None:
+        self._control.expect(num_epochs)
+
+    def step(self, num_lanes: int) -> None:
+        self.num_lane_steps += num_lanes
+        self._control.step(num_lanes)

@@ -1,0 +1,58 @@
+"""Where the states of lanes wait: in memory, or as files beside the record, so that a killed study can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headwater.train.checkpoint import load_state, save_state
+from headwater.train.engines import LaneState
+
+
+class Shelf(Mapping[int, LaneState]):
+    """The latest state of each trial, by its number."""
+
+    def __init__(self, folder: Path | None = None, every: int | None = None) -> None:
+        self._folder = folder
+        self._every = every
+        self._in_memory: dict[int, LaneState] = {}
+        self._numbers = {int(path.stem) for path in folder.glob("*.safetensors")} if folder is not None else set()
+
+    def __getitem__(self, number: int) -> LaneState:
+        if self._folder is None:
+            return self._in_memory[number]
+        if number not in self._numbers:
+            raise KeyError(number)
+        return load_state(self._path(number))
+
+    def __contains__(self, number: object) -> bool:
+        return number in (self._in_memory if self._folder is None else self._numbers)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._in_memory if self._folder is None else sorted(self._numbers))
+
+    def __len__(self) -> int:
+        return len(self._in_memory if self._folder is None else self._numbers)
+
+    def is_due(self, epoch: int) -> bool:
+        """Tell whether trials that go on should be saved after this epoch."""
+        return self._folder is not None and self._every is not None and epoch % self._every == 0
+
+    def put(self, number: int, state: LaneState) -> None:
+        """Keep a state instead of the trial's earlier one."""
+        if self._folder is None:
+            self._in_memory[number] = state
+            return
+        save_state(state, self._path(number))
+        self._numbers.add(number)
+
+    def drop(self, number: int) -> None:
+        """Forget a trial that will never train again."""
+        self._in_memory.pop(number, None)
+        if self._folder is not None and number in self._numbers:
+            self._path(number).unlink(missing_ok=True)
+            self._numbers.discard(number)
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{number}.safetensors"

@@ -1,0 +1,163 @@
+"""What the training function holds: one trial, or a group of them that train as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from headwater.errors import LanesLeave, TrialError
+from headwater.fuse.per_lane import PerLane, PerLaneText
+from headwater.train.engines import Engine, LaneState, ModelSource
+from headwater.train.inheriting import Inherited
+from headwater.train.seeding import mix_seed, seed_everything
+from headwater.train.streams import Stream, open_stream
+from headwater.trials import Decision, Lane, Report
+
+
+class Control(Protocol):
+    """Who decides at a report what becomes of each lane, and who counts steps."""
+
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+        """Take the reports of all lanes; `capture(number)` copies a trial's state before its lane goes.
+
+        There is none to copy where the function counts its epochs by itself: it could not start in the middle.
+        """
+
+    def expect(self, num_epochs: int) -> None:
+        """Learn how many epochs the function is going to train."""
+
+    def step(self, num_lanes: int) -> None:
+        """Learn that an optimizer step was done for this many lanes."""
+
+
+class Trial:
+    """One trial as the training function sees it, or several at once: the function cannot tell, and need not.
+
+    Every call belongs inside the training function. The order of calls must not depend on chance, for saved state is
+    given back in that order.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        config: Mapping[str, Any],
+        engine: Engine,
+        control: Control,
+        states: Sequence[LaneState] | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.config = config
+        """The configuration; a value that differs between lanes is a PerLane."""
+        self.seed = lanes[0].seed
+        """What torch, NumPy and Python were seeded with when the function started; the same for all lanes."""
+        self.device = device or torch.device("cpu")
+        """Where models and batches go."""
+        self._lanes = list(lanes)
+        self._engine = engine
+        self._control = control
+        self._states = states
+        self._epoch = lanes[0].start_epoch
+        self._last_report = lanes[0].start_epoch
+        self._uses_epochs = False
+        self._streams: list[Stream] = []
+        self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
+
+    def prepare_model(self, model: ModelSource) -> nn.Module:
+        """Return the model to train: a copy of an instance, or what a factory builds.
+
+        An instance gives every trial the same initial weights; a factory is called once per trial, under the trial's
+        own seed.
+        """
+        return self._engine.add_model(model, self._saved("models"))
+
+    def prepare_data_loader(self, data: Any, **options: Any) -> Stream:
+        """Return batches of a Dataset (with a DataLoader's keywords) or of a DataLoader, on the trial's device.
+
+        The order belongs to the study's seed: every trial reads the same batches in the same order.
+        """
+        index = len(self._streams)
+        stream = open_stream(data, mix_seed(self.seed, "stream", index), self.device, **_same_for_all(options))
+        if self._states is not None and index < len(self._states[0].num_passes):
+            stream.num_passes = self._states[0].num_passes[index]
+        self._streams.append(stream)
+        return stream
+
+    def prepare_optimizer(self, optimizer: Any, params: Any, **hyperparameters: Any) -> Any:
+        """Return an optimizer: a class of torch.optim or its name, a model or parameters, and any hyperparameters."""
+        built = self._engine.add_optimizer(optimizer, params, hyperparameters, self._saved("optimizers"))
+        if self._counts["optimizers"] == 1:
+            built.register_step_post_hook(lambda *_: self._control.step(len(self._lanes)))
+        return built
+
+    def prepare_scheduler(self, scheduler: Any, optimizer: Any, **options: Any) -> Any:
+        """Return a learning-rate scheduler: a class of torch.optim.lr_scheduler or its name, and its arguments."""
+        return self._engine.add_scheduler(scheduler, optimizer, options, self._saved("schedulers"))
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Count epochs from 0, or from where the trial left off.
+
+        Random numbers are seeded afresh for each epoch, so that a trial that pauses and goes on draws what it would
+        have drawn without the pause.
+        """
+        self._uses_epochs = True
+        self._control.expect(int(count))
+        for epoch in range(self._epoch, int(count)):
+            self._epoch = epoch
+            seed_everything(mix_seed(self.seed, "epoch", epoch))
+            yield epoch
+        self._epoch = int(count)
+
+    def report(self, **metrics: Any) -> None:
+        """Hand in the metrics of an epoch: numbers, or tensors of one element. Call it once per epoch.
+
+        This is where trials are stopped, paused and saved. When no lane is left, the function ends here.
+        """
+        if not metrics:
+            raise TrialError("report was called without a metric; name at least one, as in trial.report(loss=loss)")
+        epoch = max(self._epoch + (1 if self._uses_epochs else 0), self._last_report + 1)
+        self._last_report = epoch
+        columns = {name: self._engine.numbers(value) for name, value in metrics.items()}
+        reports = [
+            Report(number=lane.number, epoch=epoch, metrics={name: column[place] for name, column in columns.items()})
+            for place, lane in enumerate(self._lanes)
+        ]
+        decisions = self._control.report(reports, lambda number: self._capture(number, epoch))
+        self._keep([place for place, decision in enumerate(decisions) if decision is Decision.CONTINUE])
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The trials that are still in the group."""
+        return tuple(self._lanes)
+
+    def _keep(self, places: Sequence[int]) -> None:
+        if len(places) == len(self._lanes):
+            return
+        self._lanes = [self._lanes[place] for place in places]
+        if not places:
+            raise LanesLeave
+        self._engine.narrow(places)
+
+    def _capture(self, number: int, epoch: int) -> LaneState | None:
+        if not self._uses_epochs:
+            return None
+        place = [lane.number for lane in self._lanes].index(number)
+        state = self._engine.capture(place, epoch)
+        state.num_passes = [stream.num_passes for stream in self._streams]
+        return state
+
+    def _saved(self, kind: str) -> list[Any] | None:
+        """Return what was saved of the next thing of this kind, one per lane; None where it is new since."""
+        index = self._counts[kind]
+        self._counts[kind] += 1
+        if self._states is None or index >= len(getattr(self._states[0], kind)):
+            return None
+        saved = [(getattr(state, kind)[index], state.is_inherited) for state in self._states]
+        return [Inherited(state) if is_inherited else state for state, is_inherited in saved]
+
+
+def _same_for_all(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the lanes part where an option differs between them: they read one stream."""
+    return {name: value.one() if isinstance(value, PerLane | PerLaneText) else value for name, value in options.items()}
