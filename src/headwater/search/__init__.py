@@ -1,8 +1,37 @@
 """What to try next, for how long, and what to drop."""
 
-from headwater.search.building import SEARCHES, Build, Problem, build_searcher
+from headwater.search.asha import ASHA
+from headwater.search.bohb import BOHB, RungModel, SyncBOHB
+from headwater.search.building import SEARCHES, build_searcher
 from headwater.search.grid import GridSearch
-from headwater.search.protocol import Searcher
+from headwater.search.halving import SHA, Hyperband
+from headwater.search.median import MedianStopping
+from headwater.search.pbt import PBT
+from headwater.search.problem import Build, Problem
+from headwater.search.protocol import Dropping, Searcher
 from headwater.search.random import RandomSearch
+from headwater.search.rungs import Stage, plan_brackets, plan_halving
+from headwater.search.sampling import OptunaSearch
 
-__all__ = ["SEARCHES", "Build", "GridSearch", "Problem", "RandomSearch", "Searcher", "build_searcher"]
+__all__ = [
+    "ASHA",
+    "BOHB",
+    "PBT",
+    "SEARCHES",
+    "SHA",
+    "Build",
+    "Dropping",
+    "GridSearch",
+    "Hyperband",
+    "MedianStopping",
+    "OptunaSearch",
+    "Problem",
+    "RandomSearch",
+    "RungModel",
+    "Searcher",
+    "Stage",
+    "SyncBOHB",
+    "build_searcher",
+    "plan_brackets",
+    "plan_halving",
+]

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from headwater.errors import StudyError
+from headwater.search.asha import ASHA
+from headwater.search.bohb import BOHB, SyncBOHB
 from headwater.search.grid import GridSearch
+from headwater.search.halving import SHA, Hyperband
+from headwater.search.median import MedianStopping
+from headwater.search.pbt import PBT
+from headwater.search.problem import Build, Problem
 from headwater.search.protocol import Searcher
 from headwater.search.random import RandomSearch
-from headwater.space import Space
-from headwater.trials import TrialRecord
+from headwater.search.sampling import OptunaSearch
+from headwater.search.suggesting import is_sampler
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What a study asks of its searcher."""
-
-    space: Space
-    metric: str
-    mode: str
-    """Whether "min" or "max" of the metric is wanted."""
-    seed: int = 0
-    num_trials: int | None = None
-    """How many trials at most; None for as many as the space has."""
-    known: tuple[TrialRecord, ...] = ()
-    """What the record holds already, when a study is resumed."""
-
-    def __post_init__(self) -> None:
-        if self.num_trials is not None and self.num_trials < 1:
-            raise StudyError(f"num_trials is {self.num_trials}; give 1 or more")
-
-
-Build: TypeAlias = Callable[[Problem], Searcher]
-"""A way of searching with its settings, still without a space."""
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 SEARCHES: Mapping[str, Build] = MappingProxyType(
     {
         "random": lambda problem: RandomSearch(problem.space, problem.seed, problem.num_trials, problem.known),
         "grid": lambda problem: GridSearch(problem.space, problem.num_trials, problem.known),
+        "tpe": OptunaSearch("tpe"),
+        "gp": OptunaSearch("gp"),
+        "cmaes": OptunaSearch("cmaes"),
+        "qmc": OptunaSearch("qmc"),
+        "halving": SHA(),
+        "hyperband": Hyperband(),
+        "asha": ASHA(),
+        "bohb": BOHB(),
+        "sync-bohb": SyncBOHB(),
+        "pbt": PBT(),
+        "median": MedianStopping(),
     }
 )
 """What a name stands for."""
 
 
-def build_searcher(search: str | Build | Searcher, problem: Problem) -> Searcher:
-    """Build the searcher that a name or a function of the problem stands for; a searcher is taken as it is.
+def build_searcher(search: str | Build | Searcher | BaseSampler, problem: Problem) -> Searcher:
+    """Build the searcher that a name, a function of the problem or an Optuna sampler stands for.
+
+    A searcher is taken as it is.
 
     Raises:
-        StudyError: There is no such search.
+        StudyError: There is no such search, or it lacks something for this problem.
     """
     if isinstance(search, Searcher) and not isinstance(search, type):
         return search
+    if is_sampler(search):
+        return OptunaSearch(search)(problem)
     build = SEARCHES.get(search) if isinstance(search, str) else search
     if not callable(build):
         raise StudyError(f"there is no search {search!r}; {_show_possible()}")
@@ -65,4 +65,4 @@ def build_searcher(search: str | Build | Searcher, problem: Problem) -> Searcher
 
 def _show_possible() -> str:
     names = ", ".join(repr(name) for name in SEARCHES)
-    return f"possible are {names}, a searcher, or a function that builds one from a Problem"
+    return f"possible are {names}, a searcher, an Optuna sampler, or a function that builds a searcher from a Problem"

@@ -52,3 +52,11 @@ class Searcher(Protocol):
         STOPPED: `observe` said STOP, or a user did. FAILED: the training function raised, perhaps before any report.
         Only a paused trial may be proposed again.
         """
+
+
+@runtime_checkable
+class Dropping(Protocol):
+    """What a searcher may offer besides: it tells which checkpoints are not needed any more."""
+
+    def take_dropped(self) -> Sequence[int]:
+        """Return the trials that were dropped since the last call: paused, perhaps, but never proposed again."""

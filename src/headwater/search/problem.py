@@ -1,0 +1,43 @@
+"""What a study asks of its searcher, and what builds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.errors import StudyError
+from headwater.search.protocol import Searcher
+from headwater.space import Space
+from headwater.trials import TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a study asks of its searcher."""
+
+    space: Space
+    metric: str
+    mode: str
+    """Whether "min" or "max" of the metric is wanted."""
+    seed: int = 0
+    num_trials: int | None = None
+    """How many trials at most; None for as many as the space has."""
+    max_epochs: int | None = None
+    """How many epochs a trial trains at most; None leaves the end to the training function."""
+    known: tuple[TrialRecord, ...] = ()
+    """What the record holds already, when a study is resumed."""
+
+    def __post_init__(self) -> None:
+        check_at_least("num_trials", self.num_trials, 1)
+        check_at_least("max_epochs", self.max_epochs, 1)
+
+
+Build: TypeAlias = Callable[[Problem], Searcher]
+"""A way of searching with its settings, still without a space."""
+
+
+def check_at_least(name: str, value: float | None, least: float) -> None:
+    """Refuse a setting below `least`; None passes, for it leaves the choice to us."""
+    if value is not None and value < least:
+        raise StudyError(f"{name} is {value}; give {least} or more")
