@@ -1,0 +1,52 @@
+"""Headwater tunes PyTorch models: it trains hundreds of trials of one ordinary training function at once.
+
+```python
+import headwater as hw
+
+study = hw.Study(train, space={"lr": hw.loguniform(1e-4, 1.0)}, metric="accuracy", mode="max")
+result = study.run(num_trials=100)
+print(result.best.config)
+```
+
+Importing this package does not import torch; that happens when a study runs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
+
+if TYPE_CHECKING:
+    from headwater.study import Study
+    from headwater.train import Trial
+    from headwater.trials import Result, TrialRecord
+
+__all__ = [
+    "Result",
+    "Space",
+    "Study",
+    "Trial",
+    "TrialRecord",
+    "choice",
+    "grid",
+    "loguniform",
+    "qloguniform",
+    "quniform",
+    "randint",
+    "uniform",
+]
+
+_HOMES = {
+    "Result": "headwater.trials",
+    "Study": "headwater.study",
+    "Trial": "headwater.train",
+    "TrialRecord": "headwater.trials",
+}
+
+
+def __getattr__(name: str) -> Any:  # Any: whatever the name stands for
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

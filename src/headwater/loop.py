@@ -1,0 +1,300 @@
+"""The loop: what the searcher proposes is trained in groups, recorded, and observed, until there is no more."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headwater.errors import StudyEnds, StudyError
+from headwater.execute import InlineExecutor
+from headwater.report import Callback, Tally, Watcher
+from headwater.search import Dropping, Searcher
+from headwater.store import Recorder, Transition
+from headwater.trials import (
+    Decision,
+    Ending,
+    Lane,
+    Outcome,
+    Report,
+    Result,
+    Segment,
+    Status,
+    TrialGroup,
+    TrialRecord,
+    average_replicas,
+)
+
+if TYPE_CHECKING:
+    from headwater.train.engines import LaneState
+    from headwater.train.running import Workshop
+    from headwater.train.shelf import Shelf
+    from headwater.train.sorting import Sorter
+
+NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a study, or a trial in it, has had enough."""
+
+    num_trials: int | None = None
+    max_epochs: int | None = None
+    """How many epochs a trial trains at most."""
+    seconds: float | None = None
+    """How long this run may take; what is under way then can be resumed."""
+    target: float | None = None
+    """A value of the metric that is good enough: the study ends when a trial reaches it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What the loop works with; it owns none of it."""
+
+    searcher: Searcher
+    recorder: Recorder
+    workshop: Workshop
+    sorter: Sorter
+    shelf: Shelf
+    executor: InlineExecutor
+    watcher: Watcher
+    callbacks: Sequence[Callback] = ()
+
+
+class Loop:
+    """Runs a study. To a trial it is the control: it takes reports and says what becomes of each lane."""
+
+    def __init__(self, tools: Tools, limits: Limits, known: Sequence[TrialRecord] = ()) -> None:
+        self._tools = tools
+        self._limits = limits
+        self._info = tools.recorder.info
+        self._recorded = {record.number for record in known}
+        self._epochs = {record.number: record.epochs for record in known}
+        self._lanes: dict[int, Lane] = {}
+        self._waiting: deque[TrialGroup] = deque()
+        self._bill = _Bill()
+        self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
+        self._ended_early: str | None = None
+        self.stop_reason: str | None = None
+        """Set it to end the run after the next report, with everything saved."""
+
+    def run(self) -> None:
+        """Search until the searcher has nothing more to propose, a limit is reached, or someone asks to stop."""
+        self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
+        try:
+            while segments := self._propose():
+                self._waiting.extend(self._tools.sorter.sort(self._open(segments), self._tools.shelf))
+                for group, ending in self._tools.executor.run(self._groups(), self._work):
+                    self._conclude(group, ending)
+        except StudyEnds as end:
+            self._ended_early = str(end)
+            self._tell(self._ended_early, ())
+        finally:
+            self._tools.watcher.end()
+        figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
+        self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
+
+    def _propose(self) -> Sequence[Segment]:
+        """Ask the searcher what comes next, and let go of what it will not come back to."""
+        segments = self._tools.searcher.propose(self._limits.num_trials or NO_LIMIT)
+        dropped = self._tools.searcher.take_dropped() if isinstance(self._tools.searcher, Dropping) else ()
+        self._tools.recorder.write(transitions=[self._transition(number, Status.STOPPED) for number in dropped])
+        for number in dropped:
+            self._tally.end(Status.STOPPED)
+            self._tools.shelf.drop(number)
+        return segments
+
+    def result(self, storage: str) -> Result:
+        """Read what the record holds, and add what was measured in this run."""
+        return Result(
+            study=self._info.name,
+            metric=self._info.metric,
+            mode=self._info.mode,
+            trials=average_replicas(self._tools.recorder.trials(), self._info.num_seeds),
+            storage=storage,
+            profiles=tuple(self._tools.sorter.profiles),
+            ended_early=self._ended_early,
+            was_interrupted=self._ended_early is not None and self._ended_early == self.stop_reason,
+            num_lane_steps=self._tally.num_lane_steps,
+            seconds=self._tally.seconds,
+            seconds_one_by_one=self._tally.seconds_alone,
+        )
+
+    def expect(self, num_epochs: int) -> None:
+        """Learn how many epochs the group's trials will train; called by a trial."""
+        self._tally.num_epochs = min(num_epochs, self._limits.max_epochs or num_epochs)
+
+    def step(self, num_lanes: int) -> None:
+        """Count a step of a group; called by a trial."""
+        self._tally.num_lane_steps += num_lanes
+        self._tools.watcher.pulse(self._tally.pulse())
+
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
+        """Record what the lanes of a group report, and decide what becomes of each; called by a trial.
+
+        Lanes that started again report epochs that are known already; those are passed over.
+        """
+        self._bill.share([report.number for report in reports])
+        fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
+        statuses = {report.number: self._decide(report) for report in fresh}
+        self._epochs |= {report.number: report.epoch for report in fresh}
+        leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
+        self._tools.recorder.write(fresh, [self._transition(number, status) for number, status in leaving.items()])
+        self._save(reports, statuses, capture)
+        for callback in self._tools.callbacks:
+            callback.on_reports(fresh)
+        for number, status in leaving.items():
+            self._end(number, status)
+        self._tally.advance(reports[0].epoch, len(reports) - len(leaving))
+        self._tools.watcher.pulse(self._tally.pulse())
+        self._check_limits()
+        return [Decision.STOP if report.number in leaving else Decision.CONTINUE for report in reports]
+
+    def _decide(self, report: Report) -> Status:
+        """Return the trial's status after this report."""
+        value = report.metrics.get(self._info.metric)
+        if value is None:
+            raise StudyError(
+                f"the study looks for the metric {self._info.metric!r}, but the function reported "
+                f"{', '.join(map(repr, report.metrics))}; set metric= to one of these, or report it"
+            )
+        decision = self._tools.searcher.observe(report)
+        if not math.isfinite(value):
+            return Status.STOPPED
+        self._tally.see(report.number, value)
+        if decision is Decision.STOP:
+            return Status.STOPPED
+        if self._limits.max_epochs is not None and report.epoch >= self._limits.max_epochs:
+            return Status.COMPLETED
+        until = self._lanes[report.number].until
+        reached = until is not None and report.epoch >= until
+        return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
+
+    def _save(
+        self,
+        reports: Sequence[Report],
+        statuses: dict[int, Status],
+        capture: Callable[[int], LaneState | None],
+    ) -> None:
+        """Put lanes' states on the shelf: at a pause, and as often as the shelf asks for."""
+        for report in reports:
+            status = statuses.get(report.number, Status.RUNNING)
+            is_due = self._tools.shelf.is_due(report.epoch) or self.stop_reason is not None
+            if status is Status.PAUSED or (status is Status.RUNNING and is_due):
+                state = capture(report.number)
+                if state is not None:
+                    self._tools.shelf.put(report.number, state)
+
+    def _check_limits(self) -> None:
+        """End the run if a limit is reached; what is under way stays resumable."""
+        reason = self.stop_reason
+        if self._limits.seconds is not None and self._tally.seconds >= self._limits.seconds:
+            reason = f"the time budget of {self._limits.seconds:g} s is used up"
+        if self._limits.target is not None and self._tally.has_reached(self._limits.target):
+            reason = f"trial {self._tally.best_number} reached the target of {self._limits.target:g}"
+        if reason is not None:
+            raise StudyEnds(reason)
+
+    def _open(self, segments: Sequence[Segment]) -> list[Lane]:
+        """Make lanes of segments: new trials from the start or from a parent's state, known ones from their own."""
+        shelf = self._tools.shelf
+        for segment in segments:
+            if segment.parent is not None and segment.number not in shelf and segment.parent in shelf:
+                shelf.put(segment.number, replace(shelf[segment.parent], is_inherited=True))
+                self._epochs.setdefault(segment.number, shelf[segment.number].epoch)
+        lanes = [
+            Lane(
+                number=segment.number,
+                config=segment.config,
+                seed=self._seed_of(segment.number),
+                until=segment.until,
+                start_epoch=shelf[segment.number].epoch if segment.number in shelf else 0,
+            )
+            for segment in segments
+        ]
+        fresh = [lane for lane in lanes if lane.number not in self._recorded]
+        self._tools.recorder.add(fresh)
+        self._recorded |= {lane.number for lane in fresh}
+        self._lanes |= {lane.number: lane for lane in lanes}
+        self._tools.recorder.write(transitions=[self._transition(lane.number, Status.RUNNING) for lane in lanes])
+        for callback in self._tools.callbacks:
+            callback.on_start(lanes)
+        return lanes
+
+    def _seed_of(self, number: int) -> int:
+        """Return what a trial's function starts with: the study's seed, or one of several, by replica."""
+        return self._info.seed + number % self._info.num_seeds
+
+    def _groups(self) -> Iterator[TrialGroup]:
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def _work(self, group: TrialGroup) -> Ending:
+        from headwater.train.running import run_group
+
+        self._bill.open()
+        self._tally.advance(group.lanes[0].start_epoch, len(group))
+        states = [self._tools.shelf[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
+        return run_group(self._tools.workshop, group, self, states)
+
+    def _conclude(self, group: TrialGroup, ending: Ending) -> None:
+        """Take in how a group ended: its lanes are done, or must be sorted anew."""
+        self._bill.share([lane.number for lane in ending.lanes])
+        if ending.outcome in (Outcome.DONE, Outcome.RAISED):
+            self._tally.count_alone(ending.num_lane_steps, self._tools.sorter.seconds_alone(group.lanes[0]))
+        if ending.outcome is Outcome.DONE:
+            self._finish(ending.lanes, Status.COMPLETED)
+        elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
+            self._finish(ending.lanes, Status.FAILED, ending.error)
+        else:
+            self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.shelf))
+        self._check_limits()
+
+    def _finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
+        self._tools.recorder.write(transitions=[self._transition(lane.number, status, error) for lane in lanes])
+        for lane in lanes:
+            self._end(lane.number, status)
+        self._tools.watcher.pulse(self._tally.pulse())
+
+    def _end(self, number: int, status: Status) -> None:
+        self._tools.searcher.finish(number, status)
+        self._tally.end(status)
+        if status.is_final:
+            self._tools.shelf.drop(number)
+        for callback in self._tools.callbacks:
+            callback.on_end(number, status)
+
+    def _transition(self, number: int, status: Status, error: str | None = None) -> Transition:
+        seconds = self._bill.collect(number)
+        epoch = self._epochs.get(number, 0)
+        return Transition(number=number, status=status, epoch=epoch, error=error, seconds=seconds)
+
+    def _tell(self, text: str, lanes: Sequence[Lane]) -> None:
+        self._tools.recorder.note("study", text, lanes)
+        self._tools.watcher.tell(text)
+
+
+class _Bill:
+    """Shares the time that a group runs among its lanes."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+        self._spent: dict[int, float] = {}
+
+    def open(self) -> None:
+        """Start the clock for a group."""
+        self._since = time.perf_counter()
+
+    def share(self, numbers: Sequence[int]) -> None:
+        """Charge these trials alike for the time since the last call."""
+        now = time.perf_counter()
+        for number in numbers:
+            self._spent[number] = self._spent.get(number, 0.0) + (now - self._since) / len(numbers)
+        self._since = now
+
+    def collect(self, number: int) -> float:
+        """Return what a trial owes, once."""
+        return self._spent.pop(number, 0.0)

@@ -1,0 +1,90 @@
+"""Reading a study back from its record, without the space or the function that it was made of."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.space import show_plain
+from headwater.store import Note, Store, StudyInfo, read_shown
+from headwater.trials import Measurement, Profile, Result, average_replicas
+
+_PROFILE = "lanes: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """What the record holds of one study; the configurations of its trials are those that people can read."""
+
+    info: StudyInfo
+    result: Result
+    profiles: Mapping[str, Profile]
+    """What was measured, by the trials that it holds for."""
+    notes: tuple[Note, ...] = ()
+
+
+def read_result(store: Store, info: StudyInfo, storage: str) -> Result:
+    """Read the trials of a study."""
+    trials = average_replicas(store.trials(info.id, read_shown), info.num_seeds)
+    return Result(study=info.name, metric=info.metric, mode=info.mode, trials=trials, storage=storage)
+
+
+def read_profiles(store: Store, info: StudyInfo) -> dict[str, Profile]:
+    """Read how many lanes were chosen, and the measurements behind it."""
+    facts = store.facts(info.id)
+    return {key.removeprefix(_PROFILE): _read_profile(fact) for key, fact in facts.items() if key.startswith(_PROFILE)}
+
+
+def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
+    """Read all there is on the study called `name`, or on the newest one.
+
+    Raises:
+        StoreError: There is no such study.
+    """
+    info = store.study(name)
+    return StoredStudy(
+        info=info,
+        result=read_result(store, info, storage),
+        profiles=read_profiles(store, info),
+        notes=tuple(store.notes(info.id)),
+    )
+
+
+def show_storage(storage: str) -> str:
+    """Say where a record lies, without the password in a URL."""
+    return re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:***@", storage)
+
+
+def list_best(result: Result, count: int) -> dict[str, Any]:  # Any: JSON values
+    """Return the best trials as strict JSON can hold them; what is not finite becomes None."""
+    trials = [
+        {
+            "rank": rank,
+            "number": trial.number,
+            "value": trial.value(result.metric),
+            "metrics": make_strict(trial.metrics),
+            "config": make_strict(show_plain(trial.config)),
+            "epochs": trial.epochs,
+            "status": trial.status.value,
+            "seconds": trial.seconds,
+        }
+        for rank, trial in enumerate(result.ranked[:count], start=1)
+    ]
+    return {"study": result.study, "metric": result.metric, "mode": result.mode, "trials": trials}
+
+
+def make_strict(value: Any) -> Any:  # Any: JSON values
+    """Return a value as strict JSON can hold it: NaN and the infinities become None."""
+    if isinstance(value, Mapping):
+        return {key: make_strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [make_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read_profile(fact: Mapping[str, Any]) -> Profile:  # Any: JSON values
+    measurements = tuple(Measurement(**item) for item in fact["measurements"])
+    return Profile(num_lanes=fact["num_lanes"], reason=fact["reason"], measurements=measurements)

@@ -1,0 +1,237 @@
+"""What a study found, as tables and text for a terminal: pure functions of results."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headwater.report.layout import Column, TrialTable
+from headwater.report.numbers import (
+    draw_sparkline,
+    show_bytes,
+    show_cells,
+    show_column,
+    show_count,
+    show_number,
+    show_seconds,
+)
+from headwater.space import Config, show_plain
+from headwater.store import StudyInfo
+from headwater.trials import Profile, Result, Status, TrialRecord
+
+STYLES: Mapping[Status, str] = {
+    Status.RUNNING: "cyan",
+    Status.PAUSED: "yellow",
+    Status.COMPLETED: "green",
+    Status.STOPPED: "yellow",
+    Status.FAILED: "red",
+}
+MAX_METRICS = 4
+"""So many metrics beside the one that decides stand in a table; a trial's own view has them all."""
+MAX_EPOCHS = 12
+"""So many epochs of a trial's history stand in a table."""
+
+
+def best_table(result: Result, count: int = 10) -> RenderableType:
+    """The best trials: one row each where the terminal is wide enough, else one column each."""
+    ranked = result.ranked[:count]
+    if not ranked:
+        return Text(f"No trial has a finite {result.metric} yet.", style="yellow")
+    names = list(dict.fromkeys(name for trial in ranked for name in trial.metrics if name != result.metric))
+    columns = [
+        Column("rank", [str(rank) for rank in range(1, len(ranked) + 1)], style="dim"),
+        Column("trial", [str(trial.number) for trial in ranked]),
+        Column(result.metric, show_column([trial.value(result.metric) for trial in ranked]), style="bold"),
+        *(Column(name, show_column([trial.value(name) for trial in ranked])) for name in names[:MAX_METRICS]),
+        *_config_columns(ranked, result.trials),
+        Column("epochs", [str(trial.epochs) for trial in ranked]),
+        Column("status", [Text(trial.status, STYLES[trial.status]) for trial in ranked], is_text=True),
+    ]
+    return TrialTable(columns)
+
+
+def summary(result: Result, look: str | None) -> RenderableType:
+    """What a run did and how fast, and where its record lies; `look` shows it, None where it is not kept."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(style="dim")
+    lines.add_column(overflow="fold")
+    lines.add_row("trials", show_statuses(result.trials))
+    lines.add_row("time", _show_time(result))
+    if result.num_lane_steps:
+        lines.add_row("lanes", _show_lanes(result))
+    lines.add_row("record", Text(result.storage if look else "in memory only, and gone with this process"))
+    if look:
+        lines.add_row("look", Text(look, style="bold"))
+    return lines
+
+
+def trial_view(record: TrialRecord) -> RenderableType:
+    """Everything about one trial: configuration, history, notes, and the whole traceback if it failed."""
+    head = Text.assemble(
+        (f"trial {record.number}", "bold"), "  ", (record.status, STYLES[record.status]),
+        f"  {show_count(record.epochs, 'epoch')}, {show_seconds(record.seconds)}",
+    )  # fmt: skip
+    parts: list[RenderableType] = [head, "", _config_grid(record.config)]
+    if record.history:
+        parts += ["", _curves(record), "", _history_table(record)]
+    if record.notes:
+        notes = Table.grid(padding=(0, 1, 0, 0))
+        for note in dict.fromkeys(record.notes):
+            notes.add_row("·", Text(note))
+        parts += ["", notes]
+    if record.error:
+        # Lines of code are left to the terminal to wrap, so that they can be copied whole.
+        body, _, last = record.error.rstrip().rpartition("\n")
+        parts += ["", Text(body, no_wrap=True, overflow="ignore")]
+        parts += [Text(last, style="bold red", no_wrap=True, overflow="ignore")]
+    return Group(*parts)
+
+
+def studies_table(studies: Sequence[tuple[StudyInfo, Result]]) -> RenderableType:
+    """The studies of a record, one row each."""
+    table = _plain_table()
+    for name in ("study", "started", "trials", "done", "failed", "best", "trial"):
+        table.add_column(name, justify="left" if name in ("study", "started", "best") else "right", no_wrap=True)
+    for info, result in studies:
+        done = sum(trial.status.is_final for trial in result.trials)
+        failed = sum(trial.status is Status.FAILED for trial in result.trials)
+        best = result.ranked[0] if result.ranked else None
+        table.add_row(
+            Text(info.name, style="bold"),
+            datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M"),
+            str(len(result.trials)),
+            str(done),
+            Text(str(failed), style="red" if failed else "dim"),
+            Text(f"{info.metric} {show_number(best.value(info.metric))}" if best else "none yet"),
+            str(best.number) if best else "",
+        )
+    return table
+
+
+def profile_table(profile: Profile, label: str = "") -> RenderableType:
+    """What was measured of each number of lanes, the chosen one marked, and why it was chosen."""
+    head = profile_line(profile, label)
+    if not profile.measurements:
+        return head
+    table = _plain_table()
+    for name in ("", "lanes", "time per lane-step", "speed", "memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    alone = profile.seconds_alone
+    for item in profile.measurements:
+        is_chosen = item.num_lanes == profile.num_lanes
+        table.add_row(
+            "→" if is_chosen else "",
+            str(item.num_lanes),
+            show_seconds(item.seconds_per_lane_step),
+            f"{alone / item.seconds_per_lane_step:.1f}x" if alone else "",
+            "" if item.peak_bytes is None else show_bytes(item.peak_bytes),
+            style="bold" if is_chosen else "",
+        )
+    return Group(head, table)
+
+
+def profile_line(profile: Profile, label: str = "") -> Text:
+    """How many lanes were chosen, and why."""
+    whose = f" ({label})" if label else ""
+    return Text.assemble((f"{show_count(profile.num_lanes, 'lane')} in a group{whose}", "bold"), f": {profile.reason}")
+
+
+def show_statuses(trials: Sequence[TrialRecord]) -> Text:
+    """How many trials there are, and how many of each status."""
+    counts = Counter(trial.status for trial in trials)
+    text = Text(f"{len(trials)}")
+    for place, status in enumerate(status for status in Status if counts[status]):
+        text.append(": " if place == 0 else ", ").append(f"{counts[status]} {status}", style=STYLES[status])
+    return text
+
+
+def flatten(config: Config, parent: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON values
+    """Yield the values of a configuration by dotted key, readable."""
+    for key, value in config.items():
+        name = f"{parent}.{key}" if parent else key
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, name)
+        else:
+            yield name, show_plain(value)
+
+
+def _config_columns(ranked: Sequence[TrialRecord], trials: Sequence[TrialRecord]) -> list[Column]:
+    """A column for each hyperparameter in which the trials of the study differ; all of them if there is one trial."""
+    values: dict[str, set[str]] = {}
+    for trial in trials:
+        for key, value in flatten(trial.config):
+            values.setdefault(key, set()).add(repr(value))
+    wanted = [key for key, seen in values.items() if len(seen) > 1 or len(trials) == 1]
+    flat = [dict(flatten(trial.config)) for trial in ranked]
+    columns = []
+    for key in wanted:
+        cells = [config.get(key, "") for config in flat]
+        is_text = any(isinstance(cell, str | list | None) for cell in cells)
+        columns.append(Column(key, show_cells(cells), style="cyan", is_text=is_text))
+    return columns
+
+
+def _show_time(result: Result) -> Text:
+    rate = f", {result.num_lane_steps / result.seconds:,.0f} lane-steps/s" if result.num_lane_steps else ""
+    return Text(f"{show_seconds(result.seconds)}{rate}")
+
+
+def _show_lanes(result: Result) -> Text:
+    *sizes, largest = sorted({profile.num_lanes for profile in result.profiles}) or [0]
+    counts = f"{', '.join(map(str, sizes))} or {largest}" if sizes else str(largest)
+    groups = f"trained {counts} lanes at a time" if largest else "trained as many lanes at a time as was asked for"
+    groups = "trained one lane at a time" if counts == "1" else groups
+    if result.speedup is None or result.seconds_one_by_one is None:
+        return Text(f"{groups}; how long one by one would have taken was not measured")
+    # The estimate holds the optimizer steps alone, while this run also measured, evaluated and perhaps repeated some.
+    basis = f"the steps alone take {show_seconds(result.seconds_one_by_one)} in groups of one, as measured in this run"
+    if result.speedup < 1:
+        return Text(f"{groups}; {basis}")
+    text = Text(f"{groups}: ")
+    text.append(f"{show_number(result.speedup, 2)} times faster than one by one", style="bold green")
+    return text.append(f" ({basis})")
+
+
+def _config_grid(config: Config) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for key, value in flatten(config):
+        grid.add_row(Text(key), Text(show_number(value, 6) if isinstance(value, float) else str(value)))
+    return grid
+
+
+def _curves(record: TrialRecord) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name in dict.fromkeys(name for report in record.history for name in report.metrics):
+        values = [float(report.metrics.get(name, math.nan)) for report in record.history]
+        grid.add_row(
+            Text(name), Text(draw_sparkline(values), "green"), f"{show_number(values[0])} → {show_number(values[-1])}"
+        )
+    return grid
+
+
+def _history_table(record: TrialRecord) -> Table:
+    count = len(record.history)
+    picked = range(count) if count <= MAX_EPOCHS else {i * (count - 1) // (MAX_EPOCHS - 1) for i in range(MAX_EPOCHS)}
+    reports = [record.history[place] for place in sorted(picked)]
+    names = list(dict.fromkeys(name for report in record.history for name in report.metrics))
+    table = _plain_table()
+    for name in ("epoch", *names):
+        table.add_column(Text(name), justify="right")
+    columns = [show_column([float(report.metrics.get(name, math.nan)) for report in reports]) for name in names]
+    for report, *cells in zip(reports, *columns, strict=True):
+        table.add_row(str(report.epoch), *cells)
+    return table
+
+
+def _plain_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)

@@ -1,0 +1,74 @@
+"""A whole study on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headwater.report.numbers import show_count, show_number, show_seconds
+from headwater.report.reading import StoredStudy
+from headwater.report.tables import profile_table, show_statuses
+from headwater.store import Note, StudyInfo
+from headwater.trials import Result
+
+MAX_NOTES = 20
+"""So many different notes are shown; each trial's own view has all of its own."""
+
+
+def study_view(study: StoredStudy) -> RenderableType:
+    """A study as the record has it: settings, space, where its trials stand, measurements, notes."""
+    parts: list[RenderableType] = [_head(study.info, study.result), "", _space_table(study.info.space or [])]
+    for label, profile in study.profiles.items():
+        parts += ["", profile_table(profile, label)]
+    told = [f"({label}): {profile.reason}" for label, profile in study.profiles.items()]
+    notes = [note for note in study.notes if not note.text.endswith(tuple(told))]
+    if notes:
+        parts += ["", Text("notes", style="bold"), _count_notes(notes)]
+    return Group(*parts)
+
+
+def _head(info: StudyInfo, result: Result) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("study", Text(info.name, style="bold"))
+    grid.add_row("started", datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M:%S"))
+    goal = "largest" if info.mode == "max" else "smallest"
+    grid.add_row("wanted", Text(f"the {goal} {info.metric}"))
+    grid.add_row("trials", show_statuses(result.trials))
+    if result.ranked:
+        best = result.ranked[0]
+        grid.add_row("best", Text(f"{info.metric} {show_number(best.value(info.metric))} (trial {best.number})"))
+    grid.add_row("time", Text(show_seconds(sum(trial.seconds for trial in result.trials)) + " in training"))
+    settings = {**info.settings, "seed": info.seed}
+    grid.add_row("settings", Text(", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)))
+    return grid
+
+
+def _space_table(rows: Sequence[dict[str, Any]]) -> Table:  # Any: the stored rows of a space
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column("hyperparameter", style="cyan", no_wrap=True)
+    table.add_column("space", overflow="fold")
+    for row in rows:
+        text = f"depends on the others ({row['text']})" if row["kind"] == "condition" else row["text"]
+        table.add_row(Text(row["key"]), Text(text))
+    return table
+
+
+def _count_notes(notes: Sequence[Note]) -> Table:
+    """One line for each different note, with the number of trials it was made on."""
+    trials: dict[str, set[int]] = {}
+    for note in notes:
+        trials.setdefault(note.text, set()).update([] if note.number is None else [note.number])
+    lines = Table.grid(padding=(0, 1, 0, 0))
+    for text, numbers in list(trials.items())[:MAX_NOTES]:
+        lines.add_row("·", Text(f"{text} ({show_count(len(numbers), 'trial')})" if numbers else text))
+    if len(trials) > MAX_NOTES:
+        lines.add_row("·", f"and {len(trials) - MAX_NOTES} more")
+    return lines

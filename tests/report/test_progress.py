@@ -1,0 +1,175 @@
+"""A running study is shown: live on a terminal, in lines elsewhere, and at no cost to its steps."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headwater.report import Pulse
+from headwater.report.progress import Forecast, LiveProgress, PlainLog, Speed, choose_watcher
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pulse(seconds: float, share: float = 0.0, *, failed: int = 0, best: float | None = None) -> Pulse:
+    return Pulse(
+        num_done=int(64 * share),
+        num_failed=failed,
+        num_total=64,
+        num_lanes=32,
+        num_lane_steps=int(1000 * seconds),
+        seconds=seconds,
+        share_done=share,
+        best_number=None if best is None else 17,
+        best_value=best,
+    )
+
+
+def open_terminal(width: int = 80) -> Console:
+    return Console(file=Terminal(), force_terminal=True, width=width, color_system=None, _environ={"TERM": "xterm"})
+
+
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_watcher_suits_the_console() -> None:
+    assert isinstance(choose_watcher(open_terminal()), LiveProgress)
+    assert isinstance(choose_watcher(Console(file=StringIO())), PlainLog)
+    assert isinstance(choose_watcher(Console(file=StringIO(), force_terminal=True)), PlainLog)
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
+    console = Console(file=Terminal(), force_terminal=True, _environ={"TERM": "dumb"})
+    assert isinstance(choose_watcher(console), PlainLog)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_display_says_how_far_the_study_is(clock: Clock, width: int) -> None:
+    console = open_terminal(width)
+    watcher = LiveProgress(console, clock)
+    watcher.start("digits-1", "accuracy", 64)
+    clock.now += 10
+    watcher.pulse(pulse(10.0, 0.5, failed=2, best=0.98237))
+    watcher.end()
+    shown = text_of(console)
+    assert all(
+        part in shown
+        for part in ("digits-1", "32/64 trials", "2 failed", "0:10", "best accuracy 0.9824 (trial 17)", "32 lanes")
+    )
+    assert "lane-steps/s" in shown
+
+
+def test_many_pulses_draw_no_more_than_eight_times_a_second(clock: Clock) -> None:
+    console = open_terminal()
+    watcher = LiveProgress(console, clock)
+    watcher.start("digits-1", "accuracy", 64)
+    before = text_of(console).count("digits-1")
+    for number in range(1000):
+        watcher.pulse(pulse(number / 1000))
+    drawn = text_of(console).count("digits-1") - before
+    watcher.end()
+    assert 1 <= drawn <= 8
+
+
+def test_remarks_stand_above_the_display_word_for_word(clock: Clock) -> None:
+    console = open_terminal()
+    watcher = LiveProgress(console, clock)
+    watcher.start("digits-1", "accuracy", 64)
+    watcher.tell("lanes part by `a[0]`: [bold] is no markup here")
+    watcher.end()
+    assert "lanes part by `a[0]`: [bold] is no markup here" in text_of(console)
+
+
+def test_a_study_without_an_end_is_shown_too(clock: Clock) -> None:
+    console = open_terminal()
+    watcher = LiveProgress(console, clock)
+    watcher.start("digits-1", "accuracy", None)
+    watcher.pulse(
+        Pulse(num_done=3, num_failed=0, num_total=None, num_lanes=1, num_lane_steps=9, seconds=1, share_done=0)
+    )
+    watcher.end()
+    assert "3 trials" in text_of(console)
+
+
+def test_a_study_that_is_interrupted_before_its_first_step_ends_quietly(clock: Clock) -> None:
+    for watcher in (LiveProgress(open_terminal(), clock), PlainLog(Console(file=StringIO()), clock)):
+        watcher.start("digits-1", "accuracy", 64)
+        watcher.end()
+        assert watcher.study == "digits-1"
+
+
+def test_a_log_has_a_line_at_the_start_and_one_at_the_end(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = PlainLog(console, clock)
+    log.start("digits-1", "accuracy", 64)
+    log.pulse(pulse(0.5, 1.0, best=0.9))
+    log.end()
+    first, last = text_of(console).splitlines()
+    assert first == "[0:00] study digits-1: 64 trials"
+    assert all(part in last for part in ("64/64 trials", "best accuracy 0.9 (trial 17)", "ended after 500 ms"))
+
+
+def test_a_log_has_a_line_for_each_tenth_and_none_in_between(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = PlainLog(console, clock)
+    log.start("digits-1", "accuracy", 64)
+    for step in range(1000):
+        log.pulse(pulse(step / 10, step / 1000))
+    assert len(text_of(console).splitlines()) == 1 + 9
+
+
+def test_a_log_of_a_slow_study_shows_that_it_lives(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = PlainLog(console, clock)
+    log.start("digits-1", "accuracy", 64)
+    for step in range(100):
+        log.pulse(pulse(float(step), 0.01))
+    assert len(text_of(console).splitlines()) == 1 + 3
+
+
+def test_long_remarks_are_one_line_of_a_log(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=40)
+    PlainLog(console, clock).tell("x " * 100 + "[red]")
+    assert len(text_of(console).splitlines()) == 1
+
+
+def test_speed_is_that_of_the_last_seconds() -> None:
+    speed = Speed()
+    for second in range(60):
+        speed.see(float(second), 10 * second if second < 50 else 500 + 100 * (second - 50))
+    assert speed.rate == pytest.approx(100)
+
+
+def test_speed_falls_to_nothing_when_nothing_moves() -> None:
+    speed = Speed()
+    for second in range(20):
+        speed.see(float(second), 50)
+    assert speed.rate == 0
+
+
+def test_the_time_left_counts_down_between_two_strides() -> None:
+    forecast = Forecast()
+    assert forecast.left(1.0) is None
+    forecast.see(10.0, 0.5)
+    forecast.see(12.0, 0.5)
+    assert [forecast.left(10.0), forecast.left(12.0), forecast.left(30.0)] == [10.0, 8.0, 0.0]
