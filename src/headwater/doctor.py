@@ -1,0 +1,148 @@
+"""Checks whether Headwater can work here, and says what to do where it cannot."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from headwater.errors import HeadwaterError
+from headwater.report.numbers import show_bytes
+from headwater.report.reading import show_storage
+from headwater.store import open_store
+
+LITTLE_BYTES = 1 << 30
+
+
+class Level(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    level: Level
+    name: str
+    text: str
+    cure: str = ""
+    """What to do about it; empty where all is well."""
+
+
+def examine(storage: str) -> Iterator[Check]:
+    """Look at one thing after the other, and yield what came of it."""
+    yield _check_python()
+    yield Check(Level.OK, "headwater", version("headwater"))
+    for requirement in requires("headwater") or []:
+        if ";" not in requirement:
+            yield _check_package(requirement)
+    for check in (_check_lanes, _check_devices, _check_threads, _check_memory):
+        yield _attempt(check)
+    yield _check_storage(storage)
+
+
+def _check_python() -> Check:
+    return Check(Level.OK, "python", f"{platform.python_version()} ({sys.executable})")
+
+
+def _check_package(requirement: str) -> Check:
+    """Compare the installed version with what this release of Headwater asks for."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    name = found[0]
+    cure = f"pip install '{requirement}'"
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        return Check(Level.FAIL, name, "not installed", cure)
+    if is_within(installed, requirement):
+        return Check(Level.OK, name, installed)
+    return Check(Level.WARN, name, f"{installed} is not what Headwater is tested with ({requirement})", cure)
+
+
+def is_within(installed: str, requirement: str) -> bool:
+    """Whether a version lies in the range of a requirement such as `torch<2.14,>=2.13`."""
+    here = _parse(installed)
+    bounds = re.findall(r"(<|>=)\s*([\d.]+)", requirement)
+    return all((here < _parse(bound)) == (sign == "<") for sign, bound in bounds)
+
+
+def _parse(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-z]", text)[0]))
+
+
+def _attempt(check: Callable[[], Check]) -> Check:
+    """Run a check that needs torch; one that breaks tells as much as one that finds something."""
+    try:
+        return check()
+    except (HeadwaterError, ImportError, AttributeError, TypeError, RuntimeError, OSError) as error:
+        name = check.__name__.removeprefix("_check_")
+        return Check(Level.FAIL, name, f"{type(error).__name__}: {error}", f"pip install '{_find_torch()}'")
+
+
+def _find_torch() -> str:
+    return next((item for item in requires("headwater") or [] if item.startswith("torch")), "torch")
+
+
+def _check_lanes() -> Check:
+    from headwater.train.machine import check_lanes
+
+    check_lanes()
+    return Check(Level.OK, "lanes", "train to the same numbers as separate models")
+
+
+def _check_devices() -> Check:
+    from headwater.train.machine import list_devices
+
+    return Check(Level.OK, "devices", ", ".join(list_devices()))
+
+
+def _check_threads() -> Check:
+    from headwater.train.machine import count_cores, count_threads
+
+    num_cores, num_threads = count_cores(), count_threads()
+    text = f"{num_cores} cores, and torch computes with {num_threads} threads"
+    if num_threads > num_cores:
+        return Check(Level.WARN, "threads", text, f"export OMP_NUM_THREADS={num_cores}")
+    return Check(Level.OK, "threads", text)
+
+
+def _check_memory() -> Check:
+    from headwater.train.machine import free_bytes
+
+    free = free_bytes()
+    if free is None:
+        return Check(Level.OK, "memory", "this system does not tell how much is free")
+    if free < LITTLE_BYTES:
+        return Check(Level.WARN, "memory", f"only {show_bytes(free)} free", "close other programs, or lower lanes=")
+    return Check(Level.OK, "memory", f"{show_bytes(free)} free")
+
+
+def _check_storage(storage: str) -> Check:
+    """Open the record for writing as a study does, without leaving a file behind."""
+    path = Path(storage.removeprefix("sqlite:///")).expanduser().absolute()
+    is_new_file = "://" not in storage.removeprefix("sqlite:///") and not path.exists() and path.parent.is_dir()
+    try:
+        if is_new_file:
+            with tempfile.TemporaryDirectory(dir=path.parent) as directory, open_store(Path(directory) / path.name):
+                return Check(Level.OK, "storage", f"{path} can be written")
+        with open_store(storage):
+            return Check(Level.OK, "storage", f"{show_storage(storage)} can be written")
+    except OSError as error:
+        return Check(Level.FAIL, "storage", f"{path} cannot be written: {error.strerror}", _choose_storage())
+    except HeadwaterError as error:
+        return Check(Level.FAIL, "storage", str(error), _choose_storage())
+
+
+def _choose_storage() -> str:
+    return "headwater doctor --storage PATH, and the same --storage for the other commands"
