@@ -1,0 +1,52 @@
+"""The optimizer itself, tuned: lanes with different ones share forward and backward, and differ in the update alone."""
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import headwater as hw
+
+digits = load_digits()
+images = torch.tensor(digits.data, dtype=torch.float32) / 16
+labels = torch.tensor(digits.target)
+train_set = TensorDataset(images[:1400], labels[:1400])
+valid_images, valid_labels = images[1400:], labels[1400:]
+
+
+def train(trial: hw.Trial) -> None:
+    config = trial.config
+    model = trial.prepare_model(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
+    loader = trial.prepare_data_loader(train_set, batch_size=64, shuffle=True)
+    optimizer = trial.prepare_optimizer(
+        config["optimizer"], model, lr=config["lr"], weight_decay=config["weight_decay"]
+    )
+
+    for _ in trial.epochs(4):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+
+        with torch.no_grad():
+            logits = model(valid_images)
+            accuracy = (logits.argmax(dim=1) == valid_labels).float().mean().item()
+            trial.report(accuracy=accuracy, loss=F.cross_entropy(logits, valid_labels).item())
+
+
+study = hw.Study(
+    train,
+    space={
+        "optimizer": hw.choice(["SGD", "AdamW"]),
+        "lr": hw.loguniform(1e-3, 3e-2),
+        "weight_decay": hw.loguniform(1e-5, 1e-2),
+    },
+    metric="accuracy",
+    mode="max",
+)
+
+if __name__ == "__main__":
+    best = study.run(num_trials=8).best
+    print(best.config, best.metrics)
