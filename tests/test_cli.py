@@ -295,4 +295,4 @@ def test_a_study_that_was_interrupted_goes_on(place: Path) -> None:
 def test_resuming_without_a_record_says_what_to_do(place: Path) -> None:
     done = run_process("resume", "my_study.py")
     assert done.returncode == 2
-    assert "holds no study yet" in done.stderr
+    assert "start a study that writes it" in done.stderr

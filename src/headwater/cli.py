@@ -1,4 +1,4 @@
-"""The command `headwater`: the only module that reads the environment and prints.
+"""The command `headwater`: with `terminal`, the only module that reads the environment and prints.
 
 Torch is imported by `run` and `doctor` alone, and only when they need it: the other verbs answer at once.
 """
@@ -6,42 +6,46 @@ Torch is imported by `run` and `doctor` alone, and only when they need it: the o
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from headwater.errors import HeadwaterError, StudyError
+from headwater.errors import StudyError
+from headwater.record_verbs import export, mirror, stop
+from headwater.terminal import (
+    DEFAULT_STORAGE,
+    FAILED,
+    INTERRUPTED,
+    MEMORY_NAMES,
+    STORAGE_VARIABLE,
+    StorageOption,
+    StudyArgument,
+    name_storage,
+    open_err,
+    open_out,
+    read_stored,
+    show_command,
+    telling_errors,
+)
 
 if TYPE_CHECKING:
     from headwater.doctor import Check
     from headwater.loading import Loaded
     from headwater.report.progress import LiveProgress, PlainLog
-    from headwater.report.reading import StoredStudy
     from headwater.study import Study
     from headwater.trials import Result
 
-DEFAULT_STORAGE = "headwater.db"
-STORAGE_VARIABLE = "HEADWATER_STORAGE"
-MEMORY_NAMES = ("memory", "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
-"""What a record that ends with its process is called."""
-PIPE_WIDTH = 160
-"""How wide tables may be where no terminal sets a limit."""
 MOST_PROFILES = 2
 """Of more profiles than these, `run` prints a line each; `show` has all that was measured."""
 MOST_WITHOUT_ASKING = 10_000
 """A finite space up to this size is searched as a whole; for a larger one, the number of trials must be given."""
-
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="headwater",
@@ -55,14 +59,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-StorageOption = Annotated[
-    str,
-    typer.Option("--storage", metavar="URL", envvar=STORAGE_VARIABLE, help="The record: a path or a database URL."),
-]
-StudyArgument = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="The name of the study; without it, the newest one.")
-]
-
 
 def main() -> None:
     """Run the command."""
@@ -73,7 +69,7 @@ def _show_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        _out().print(f"headwater {version('headwater')}", highlight=False)
+        open_out().print(f"headwater {version('headwater')}", highlight=False)
         raise typer.Exit
 
 
@@ -111,10 +107,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
     FILE is loaded as a script is, but for its `if __name__ == "__main__"` part. It holds one headwater.Study, or a
     function study() that returns one. The options take the place of what the study itself says.
     """
-    with _telling_errors():
+    with telling_errors():
         from headwater.loading import load_study
 
-        with _err().status(f"loading {escape(str(file))}"):
+        with open_err().status(f"loading {escape(str(file))}"):
             loaded = load_study(file, study)
         options = {"storage": storage, "lanes": _read_lanes(lanes), "seed": seed, "search": search, "name": name}
         chosen = _override(loaded.study, options)
@@ -142,25 +138,25 @@ def resume(
 
     FILE must define the study as it was when it ran. With --trials, a study goes on to more trials than before.
     """
-    with _telling_errors():
+    with telling_errors():
         from headwater.loading import load_study
 
-        with _err().status(f"loading {escape(str(file))}"):
+        with open_err().status(f"loading {escape(str(file))}"):
             loaded = load_study(file, study)
-        chosen = _override(loaded.study, {"storage": storage, "name": name})
+        chosen = _as_recorded(_override(loaded.study, {"storage": storage, "name": name}))
         _conclude(_watch(chosen, lambda watcher: chosen.resume(trials, watcher=watcher)), file)
 
 
 @app.command("ls")
 def list_studies(storage: StorageOption = DEFAULT_STORAGE) -> None:
     """List the studies in the record."""
-    with _telling_errors():
+    with telling_errors():
         from headwater.report.reading import read_result
         from headwater.report.tables import studies_table
         from headwater.store import open_store
 
         with open_store(storage, create=False) as store:
-            _out().print(studies_table([(info, read_result(store, info, storage)) for info in store.studies()]))
+            open_out().print(studies_table([(info, read_result(store, info, storage)) for info in store.studies()]))
 
 
 @app.command()
@@ -170,19 +166,19 @@ def show(
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Show a study: its space, where its trials stand, what was measured. Or one trial, with its history and error."""
-    with _telling_errors():
+    with telling_errors():
         from headwater.report.tables import trial_view
         from headwater.report.views import study_view
 
-        stored = _read(study, storage)
+        stored = read_stored(study, storage)
         if trial is None:
-            _out().print(study_view(stored))
+            open_out().print(study_view(stored))
             return
         numbers = [record.number for record in stored.result.trials]
         if trial not in numbers:
             there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
             raise StudyError(f"study {stored.info.name!r} has no trial {trial}; {there}")
-        _out().print(trial_view(stored.result.trials[numbers.index(trial)]), crop=False)
+        open_out().print(trial_view(stored.result.trials[numbers.index(trial)]), crop=False)
 
 
 @app.command()
@@ -193,24 +189,29 @@ def best(
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Show the best trials of a study and their hyperparameters."""
-    with _telling_errors():
+    with telling_errors():
         from headwater.report.reading import list_best
         from headwater.report.tables import best_table
 
-        stored = _read(study, storage)
+        stored = read_stored(study, storage)
         if as_json:
             typer.echo(json.dumps(list_best(stored.result, count), indent=2, allow_nan=False))
         else:
-            _out().print(best_table(stored.result, count))
+            open_out().print(best_table(stored.result, count))
+
+
+app.command()(export)
+app.command()(mirror)
+app.command()(stop)
 
 
 @app.command()
 def doctor(storage: StorageOption = DEFAULT_STORAGE) -> None:
     """Check that Headwater can work here, and say what to do where it cannot."""
-    with _telling_errors():
+    with telling_errors():
         from headwater.doctor import Level, examine
 
-        console = _out()
+        console = open_out()
         levels = []
         for check in examine(storage):
             console.print(_draw_check(check))
@@ -219,21 +220,20 @@ def doctor(storage: StorageOption = DEFAULT_STORAGE) -> None:
             raise typer.Exit(FAILED)
 
 
-@contextmanager
-def _telling_errors() -> Iterator[None]:
-    """Print what Headwater has to say, without a traceback, and end with the status that belongs to it."""
-    try:
-        yield
-    except HeadwaterError as error:
-        _err().print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        raise typer.Exit(MISUSED) from error
-    except KeyboardInterrupt:
-        _err().print("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
-
-
 def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings of a study, None where not given
     return replace(study, **{key: value for key, value in options.items() if value is not None})
+
+
+def _as_recorded(study: Study) -> Study:
+    """Give the study what options of `run` may have changed when it was recorded."""
+    from headwater.search import SEARCHES
+    from headwater.store import open_store
+
+    with open_store(study.storage, create=False) as store:
+        info = store.study(study.name)
+    search = info.settings.get("search")
+    options = {"seed": info.seed, "name": info.name, "search": search if search in SEARCHES else None}
+    return _override(study, options)
 
 
 def _read_lanes(lanes: str | None) -> int | str | None:
@@ -262,11 +262,11 @@ def _count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -
 def _watch(study: Study, start: Callable[[LiveProgress | PlainLog], Result]) -> Result:
     from headwater.report.progress import choose_watcher
 
-    watcher = choose_watcher(_err())
+    watcher = choose_watcher(open_err())
     try:
         return start(watcher)
     except KeyboardInterrupt:
-        _err().print(_explain_interruption(watcher, study), soft_wrap=True)
+        open_err().print(_explain_interruption(watcher, study), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -274,12 +274,12 @@ def _conclude(result: Result, file: Path) -> None:
     """Show what came of a run, and end with the status that belongs to it."""
     _show_result(result)
     if result.was_interrupted:
-        where = "" if result.storage == DEFAULT_STORAGE else f" --storage {shlex.quote(_name_storage(result.storage))}"
+        where = "" if result.storage == DEFAULT_STORAGE else f" --storage {shlex.quote(name_storage(result.storage))}"
         command = f"headwater resume {shlex.quote(str(file))}{where}"
-        _err().print(f"[bold yellow]interrupted[/]; go on with {escape(command)}", soft_wrap=True)
+        open_err().print(f"[bold yellow]interrupted[/]; go on with {escape(command)}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
     if not result.ranked:
-        _err().print(_explain_failure(result), soft_wrap=True)
+        open_err().print(_explain_failure(result), soft_wrap=True)
         raise typer.Exit(FAILED)
 
 
@@ -287,20 +287,20 @@ def _explain_interruption(watcher: LiveProgress | PlainLog, study: Study) -> Tex
     text = Text("interrupted", style="bold yellow")
     if watcher.study is None or study.storage is None or str(study.storage) in MEMORY_NAMES:
         return text
-    where = _name_storage(str(study.storage))
-    look = _command("show", watcher.study, str(study.storage))
+    where = name_storage(str(study.storage))
+    look = show_command("show", watcher.study, str(study.storage))
     return text.append(f"; what was reported until now is in {where}\nlook at it with {look}", style="not bold default")
 
 
 def _show_result(result: Result) -> None:
     from headwater.report.tables import best_table, profile_line, profile_table, summary
 
-    shown = replace(result, storage=_name_storage(result.storage))
+    shown = replace(result, storage=name_storage(result.storage))
     draw = profile_table if len(result.profiles) <= MOST_PROFILES else profile_line
     parts: list[RenderableType] = [draw(profile, profile.label) for profile in result.profiles]
-    look = None if result.storage in MEMORY_NAMES else _command("show", result.study, result.storage)
+    look = None if result.storage in MEMORY_NAMES else show_command("show", result.study, result.storage)
     parts += [best_table(result), summary(shown, look)]
-    console = _out()
+    console = open_out()
     for part in parts:
         console.print()
         console.print(part)
@@ -316,47 +316,11 @@ def _explain_failure(result: Result) -> Text:
     text.append(f"; trial {first.number}: {(first.error or '').rstrip().splitlines()[-1]}", style="not bold default")
     if result.storage in MEMORY_NAMES:
         return text
-    look = f"{_command('show', result.study, result.storage)} --trial {first.number}"
+    look = f"{show_command('show', result.study, result.storage)} --trial {first.number}"
     return text.append(f"\nsee the whole traceback with {look}", style="not bold default")
-
-
-def _command(verb: str, study: str, storage: str) -> str:
-    """The command line that does this to a study, with the storage only if it goes without saying."""
-    usual = os.environ.get(STORAGE_VARIABLE, DEFAULT_STORAGE)
-    where = "" if storage == usual else f" --storage {shlex.quote(_name_storage(storage))}"
-    return f"headwater {verb} {shlex.quote(study)}{where}"
-
-
-def _name_storage(storage: str) -> str:
-    from headwater.report.reading import show_storage
-
-    return show_storage(storage)
-
-
-def _read(study: str | None, storage: str) -> StoredStudy:
-    from headwater.report.reading import read_study
-    from headwater.store import open_store
-
-    with open_store(storage, create=False) as store:
-        return read_study(store, study, storage)
 
 
 def _draw_check(check: Check) -> Text:
     styles = {"ok": "green", "warn": "yellow", "FAIL": "bold red"}
     text = Text.assemble((f"{check.level:<5}", styles[check.level]), f"{check.name:<12}", check.text)
     return text.append(f"\n{'':<17}→ {check.cure}", style="bold") if check.cure else text
-
-
-def _out() -> Console:
-    return _open_console(stderr=False)
-
-
-def _err() -> Console:
-    return _open_console(stderr=True)
-
-
-def _open_console(*, stderr: bool) -> Console:
-    """Open a console on a stream; where it is no terminal and nobody says how wide, tables may be wide."""
-    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    width = None if is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False)

@@ -13,7 +13,7 @@ from headwater.errors import StudyEnds, StudyError
 from headwater.execute import InlineExecutor
 from headwater.report import Callback, Tally, Watcher
 from headwater.search import Dropping, Searcher
-from headwater.store import Recorder, Transition
+from headwater.store import Presence, Recorder, Transition
 from headwater.trials import (
     Decision,
     Ending,
@@ -76,6 +76,7 @@ class Loop:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
         self._bill = _Bill()
+        self._presence = Presence(tools.recorder.store, self._info.id)
         self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
         self._ended_early: str | None = None
         self.stop_reason: str | None = None
@@ -83,7 +84,15 @@ class Loop:
 
     def run(self) -> None:
         """Search until the searcher has nothing more to propose, a limit is reached, or someone asks to stop."""
-        self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
+        with self._presence:
+            for callback in self._tools.callbacks:
+                callback.on_study(self._info, self._tools.recorder.store)
+            self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
+            self._search()
+        figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
+        self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
+
+    def _search(self) -> None:
         try:
             while segments := self._propose():
                 self._waiting.extend(self._tools.sorter.sort(self._open(segments), self._tools.shelf))
@@ -94,8 +103,6 @@ class Loop:
             self._tell(self._ended_early, ())
         finally:
             self._tools.watcher.end()
-        figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
-        self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
 
     def _propose(self) -> Sequence[Segment]:
         """Ask the searcher what comes next, and let go of what it will not come back to."""
@@ -129,6 +136,7 @@ class Loop:
 
     def step(self, num_lanes: int) -> None:
         """Count a step of a group; called by a trial."""
+        self._listen()
         self._tally.num_lane_steps += num_lanes
         self._tools.watcher.pulse(self._tally.pulse())
 
@@ -137,6 +145,7 @@ class Loop:
 
         Lanes that started again report epochs that are known already; those are passed over.
         """
+        self._listen()
         self._bill.share([report.number for report in reports])
         fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
         statuses = {report.number: self._decide(report) for report in fresh}
@@ -187,6 +196,12 @@ class Loop:
                 state = capture(report.number)
                 if state is not None:
                     self._tools.shelf.put(report.number, state)
+
+    def _listen(self) -> None:
+        """Take note if another process asks this one to stop."""
+        asker = self._presence.hear_asker()
+        if asker is not None and self.stop_reason is None:
+            self.stop_reason = f"{asker} asked to stop; what was under way can be resumed"
 
     def _check_limits(self) -> None:
         """End the run if a limit is reached; what is under way stays resumable."""
@@ -242,10 +257,12 @@ class Loop:
 
     def _conclude(self, group: TrialGroup, ending: Ending) -> None:
         """Take in how a group ended: its lanes are done, or must be sorted anew."""
+        self._listen()
         self._bill.share([lane.number for lane in ending.lanes])
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
             self._tally.count_alone(ending.num_lane_steps, self._tools.sorter.seconds_alone(group.lanes[0]))
         if ending.outcome is Outcome.DONE:
+            self._tools.sorter.acquit(ending.lanes)
             self._finish(ending.lanes, Status.COMPLETED)
         elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
             self._finish(ending.lanes, Status.FAILED, ending.error)

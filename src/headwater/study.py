@@ -138,6 +138,7 @@ class Study:
             ("mode", self.mode, info.mode),
             ("seed", self.seed, info.seed),
             ("num_seeds", self.num_seeds, info.num_seeds),
+            ("search", self._search_name, info.settings.get("search", self._search_name)),
         ):
             if mine != recorded:
                 raise StudyError(
@@ -185,6 +186,11 @@ class Study:
             callback.on_result(result)
         return result
 
+    @property
+    def _search_name(self) -> str:
+        """What the record calls the way of searching: its name, or the kind of object that it is."""
+        return self.search if isinstance(self.search, str) else type(self.search).__name__
+
     def _describe_space(self) -> list[dict[str, Any]]:  # Any: JSON values
         return [asdict(row) for row in self._space.describe()]
 
@@ -199,7 +205,7 @@ class Study:
             settings={
                 "lanes": self.lanes,
                 "num_trials": num_trials,
-                "search": str(self.search),
+                "search": self._search_name,
                 "num_seeds": self.num_seeds,
             },
         )

@@ -15,7 +15,9 @@ from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText, same
 from headwater.fuse.roster import Roster
 
-_INERT = frozenset({int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format})
+_INERT = frozenset(
+    {int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format}
+)
 _PER_LANE = (PerLane, PerLaneText)
 _LISTS = (list, tuple)
 
@@ -26,16 +28,17 @@ def touches(values: Iterable[Any]) -> bool:
         if isinstance(value, Tensor):
             if is_lane_tensor(value):
                 return True
-        elif type(value) in _INERT:
-            continue
-        elif isinstance(value, _PER_LANE):
-            return True
-        elif isinstance(value, _LISTS):
-            if touches(value):
-                return True
-        elif isinstance(value, dict) and touches(value.values()):
+        elif type(value) not in _INERT and _touched(value):
             return True
     return False
+
+
+def _touched(value: Any) -> bool:
+    if isinstance(value, _PER_LANE):
+        return True
+    if isinstance(value, _LISTS):
+        return touches(value)
+    return isinstance(value, dict) and touches(value.values())
 
 
 def per_lanes(values: Iterable[Any]) -> Iterator[PerLane | PerLaneText]:
@@ -143,10 +146,17 @@ def _join_tensors(answers: Sequence[Tensor], name: str) -> Tensor:
     first = answers[0]
     if any(is_lane_tensor(answer) for answer in answers):
         raise CannotFuseError(f"{name} computes with lanes' tensors that it does not take as arguments")
+    if first.layout != torch.strided or first.is_nested:
+        raise CannotFuseError(f"{name} gives a sparse or nested tensor, which lanes cannot share")
     if any(answer.shape != first.shape or answer.dtype != first.dtype for answer in answers):
         kinds = ", ".join(sorted({f"{tuple(answer.shape)} {answer.dtype}" for answer in answers}))
         raise CannotFuseError(f"{name} gives lanes results of different shapes or types: {kinds}")
-    return lanes_of(torch.stack(list(answers)))
+    if first.is_contiguous():
+        return lanes_of(torch.stack(list(answers)))
+    order = sorted(range(first.dim()), key=first.stride, reverse=True)
+    back = sorted(range(first.dim()), key=lambda place: order[place])
+    stack = torch.stack([answer.permute(order) for answer in answers])
+    return lanes_of(stack.permute(0, *(place + 1 for place in back)))
 
 
 def _rebuild(like: Any, items: list[Any]) -> Any:

@@ -1,8 +1,8 @@
 """Calls that pass every torch-function mode by, led to the lane mode while one is on.
 
-`Function.apply`, scripted functions, `nn.Parameter`, `Tensor.set_` and the transforms of `torch.func` go straight to C++, where a lane
-tensor would lose its gradient or its lanes. As long as any thread has a lane mode on, torch holds versions of them that
-ask first; in a thread without one they do what they always do.
+`Function.apply`, scripted functions, `nn.Parameter`, `Tensor.set_` and the transforms of `torch.func` go straight to
+C++, where a lane tensor would lose its gradient or its lanes. As long as any thread has a lane mode on, torch holds
+versions of them that ask first; in a thread without one they do what they always do.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def _lead_function(original: Any, find: FindGuide) -> Any:
         if not (touches(args) or touches(kwargs.values())):
             answer = original.__func__(function, *args, **kwargs)
             if touches([answer]):
-                raise CannotFuseError(f"{function.__name__} computes with lanes' tensors that it does not take as arguments")
+                raise CannotFuseError(
+                    f"{function.__name__} computes with lanes' tensors that it does not take as arguments"
+                )
             return answer
         return _apply(guide, function, original.__func__, args, kwargs)
 
@@ -149,7 +151,7 @@ def _lead_parameter(original: Any, find: FindGuide) -> Any:
             return original.__func__(cls, stack[0].detach().clone(), requires_grad)
         with torch._C.DisableTorchFunction():
             parameter = lanes_of(stack.detach().requires_grad_(requires_grad))
-        parameter._is_param = True  # type: ignore[attr-defined]  # how torch marks a parameter of another class
+        parameter._is_param = True  # how torch marks a parameter of another class
         return parameter
 
     return staticmethod(new)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as C  # noqa: N812 - the C++ half of functorch, as torch itself names it
+from torch._C import _functorch as C
 from torch.autograd.graph import _engine_run_backward
 from torch.overrides import _get_current_function_mode_stack
 
@@ -30,7 +31,7 @@ PLAIN_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-d
 is_transforming = torch._C._are_functorch_transforms_active
 """Tells whether a functorch level is open: one of ours, or one of the user's own `torch.func` calls."""
 
-warn_of_slow_batching = C._set_vmap_fallback_warning_enabled
+warn_of_slow_batching = C._set_vmap_fallback_warning_enabled  # type: ignore[attr-defined]  # not in torch's stubs
 """Sets whether torch warns where it batches an operator by a loop; torch starts with True and cannot be asked."""
 
 
@@ -98,22 +99,37 @@ def num_holders(tensor: Tensor) -> int:
     return holders - 1  # the storage object in this function
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardOptions:
+    """How autograd goes back through a graph."""
+
+    retain_graph: bool
+    create_graph: bool
+    accumulate: bool = True
+    """Whether gradients are added to the leaves, or returned."""
+    allow_unused: bool = True
+
+
 def run_backward(
-    roots: Sequence[Tensor], seeds: Sequence[Tensor], *, retain_graph: bool, create_graph: bool,
-    inputs: Sequence[Tensor] = (), accumulate: bool = True, allow_unused: bool = True,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+    roots: Sequence[Tensor], seeds: Sequence[Tensor], inputs: Sequence[Tensor], options: BackwardOptions
+) -> tuple[Tensor | None, ...]:
     """Run the engine of autograd on stacks; unlike `torch.autograd.backward` it leaves the modes on for the hooks."""
     answers: tuple[Tensor | None, ...] = _engine_run_backward(
-        tuple(roots), tuple(seeds), retain_graph, create_graph, tuple(inputs), allow_unreachable=allow_unused,
-        accumulate_grad=accumulate,
-    )  # fmt: skip
+        tuple(roots),
+        tuple(seeds),
+        options.retain_graph,
+        options.create_graph,
+        tuple(inputs),
+        allow_unreachable=options.allow_unused,
+        accumulate_grad=options.accumulate,
+    )
     return answers
 
 
 class StackFunction(torch.autograd.Function):
     """A function of stacks, which need no look for lanes among its arguments."""
 
-    apply = classmethod(PLAIN_APPLY)
+    apply: Any = classmethod(PLAIN_APPLY)
 
 
 def active_modes() -> list[Any]:

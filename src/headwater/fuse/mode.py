@@ -20,6 +20,7 @@ from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
 from headwater.fuse.functorch import active_modes, call_in_level, is_lane_tensor, is_transforming, lanes_of, stack_of
+from headwater.fuse.layouts import CONVOLUTIONS, Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
@@ -41,19 +42,20 @@ class LaneMode(TorchFunctionMode):
         self.roster = roster
         self.strategies = strategies if strategies is not None else Strategies()
         self._rules = rules
+        self._layouts = Layouts()
         self._depth = 0
 
     def __enter__(self) -> LaneMode:
         if self._depth == 0:
             BYPASSES.open(current_mode)
         self._depth += 1
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         self._depth -= 1
         if self._depth > 0:
             return
@@ -96,6 +98,13 @@ class LaneMode(TorchFunctionMode):
                 self._refuse_unprepared(kwargs.values())
         if kwargs and (kwargs.get("out") is not None or kwargs.get("requires_grad")):
             return self._finish(func, args, kwargs)
+        displaced = self._layouts.prepare(func, args, kwargs)
+        answer = self._answer(func, args, kwargs)
+        if displaced:
+            self._layouts.displace(answer)
+        return self._layouts.compare(func, args, kwargs, answer) if func in CONVOLUTIONS else answer
+
+    def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rule = self._rules.get(func)
         if rule is not None:
             answer = rule(self, func, *args, **kwargs)
@@ -251,5 +260,5 @@ def _mixes_precision(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def name_of(func: Any) -> str:
     """Return the name of a torch function, for a sentence about it."""
-    name: str = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+    name: str = getattr(func, "__qualname__", "") or getattr(func, "__name__", "") or repr(func)
     return name.replace("_VariableFunctionsClass.", "torch.").replace("TensorBase.", "Tensor.")

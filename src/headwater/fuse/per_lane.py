@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Number
 from typing import Any, TypeAlias
 
+from headwater.errors import CannotFuseError
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
 
@@ -69,8 +71,14 @@ class PerLane:
     def __torch_function__(cls, func: Operation, types: object, args: object = (), kwargs: object = None) -> Any:
         return NotImplemented  # its presence lets torch accept a PerLane; the lane mode then takes the call
 
-    def __deepcopy__(self, memo: object) -> PerLane:
+    def __copy__(self) -> PerLane:
         return self  # immutable, and bound to its roster
+
+    def __deepcopy__(self, memo: object) -> PerLane:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise CannotFuseError(f"the code pickles a value that differs by lane ({self}); report it with trial.report")
 
     def __str__(self) -> str:
         return f"[{' '.join(str(value) for value in self.values)}]"
@@ -143,6 +151,18 @@ class PerLane:
     def __rpow__(self, other: Any) -> Any:
         return self._apply(operator.pow, other, symbol="**", swapped=True)
 
+    def __and__(self, other: Any) -> Any:
+        return self._apply(operator.and_, other, symbol="&")
+
+    def __rand__(self, other: Any) -> Any:
+        return self._apply(operator.and_, other, symbol="&", swapped=True)
+
+    def __or__(self, other: Any) -> Any:
+        return self._apply(operator.or_, other, symbol="|")
+
+    def __ror__(self, other: Any) -> Any:
+        return self._apply(operator.or_, other, symbol="|", swapped=True)
+
     def __eq__(self, other: object) -> Any:
         return self._apply(operator.eq, other, symbol="==")
 
@@ -173,12 +193,21 @@ class PerLane:
     def __round__(self, digits: int | None = None) -> PerLane:
         return self._map(lambda value: round(value, digits), "round({})")
 
+    def __trunc__(self) -> PerLane:
+        return self._map(math.trunc, "trunc({})")
+
+    def __floor__(self) -> PerLane:
+        return self._map(math.floor, "floor({})")
+
+    def __ceil__(self) -> PerLane:
+        return self._map(math.ceil, "ceil({})")
+
     def _map(self, operation: Operation, label: str) -> PerLane:
         recipe = self.recipe
         if recipe is not None:
             evaluate = recipe.evaluate
             recipe = Recipe(label.format(recipe.label), lambda config: operation(evaluate(config)))
-        return PerLane([operation(value) for value in self.values], self._roster, recipe)
+        return self._lane_by_lane(operation, [(value,) for value in self.values], recipe)
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
         if not isinstance(other, PerLane) and hasattr(other, "__torch_function__"):
@@ -186,7 +215,30 @@ class PerLane:
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
         recipe = _combine(self.recipe, other, operation, symbol, swapped)
-        return PerLane([operation(a, b) for a, b in pairs], self._roster, recipe)
+        return self._lane_by_lane(operation, list(pairs), recipe)
+
+    def _lane_by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> PerLane:
+        """Compute for each lane; where that fails for some lanes only, the lanes part."""
+        values = []
+        for lane, row in enumerate(rows):
+            try:
+                values.append(operation(*row))
+            except ArithmeticError as error:
+                if all(_fails(operation, other) for other in rows):
+                    raise
+                raise self._roster.part(
+                    None, f"for some lanes only, arithmetic fails: {error} (lane {lane})"
+                ) from error
+        kind = PerLane if all(isinstance(value, Number) for value in values) else PerLaneThing
+        return kind(values, self._roster, recipe)
+
+
+def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
+    try:
+        operation(*row)
+    except ArithmeticError:
+        return True
+    return False
 
 
 def _combine(recipe: Recipe | None, other: Any, operation: Operation, symbol: str, swapped: bool) -> Recipe | None:
@@ -207,6 +259,7 @@ class PerLaneThing(PerLane):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the one value that all lanes share."""
         return self.one()(*args, **kwargs)
 
     def __len__(self) -> int:
@@ -232,6 +285,7 @@ class PerLaneText(str):
     _per_lane: PerLane
 
     def __new__(cls, values: Sequence[str], roster: Roster, recipe: Recipe | None) -> PerLaneText:
+        """Make a string whose own characters are never read."""
         text = super().__new__(cls, "<differs by lane>")
         text._per_lane = PerLane(values, roster, recipe)
         return text
@@ -280,11 +334,36 @@ class PerLaneText(str):
     def __contains__(self, item: object) -> bool:
         return str(item) in self.one()
 
+    def __copy__(self) -> PerLaneText:
+        return self
+
+    def __deepcopy__(self, memo: object) -> PerLaneText:
+        return self
+
+    def __bool__(self) -> bool:
+        return bool(self._per_lane._map(len, "len({})"))
+
+    def __int__(self) -> int:
+        return int(self.one())
+
+    def __float__(self) -> float:
+        return float(self.one())
+
     def __add__(self, other: str) -> str:
         return self.one() + other
 
+    def __radd__(self, other: str) -> str:
+        return other + self.one()
+
+    def __lt__(self, other: str) -> bool:
+        return self.one() < other
+
+    def __gt__(self, other: str) -> bool:
+        return self.one() > other
+
     def __mod__(self, other: Any) -> str:
-        return self.one() % other
+        word: str = self.one() % other
+        return word
 
     def __getitem__(self, key: Any) -> str:
         return self.one()[key]

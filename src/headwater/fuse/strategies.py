@@ -18,6 +18,9 @@ HOPELESS = 3.0
 NUM_BORROWINGS = 3
 """So often does a new size go by the choice of another before it is measured; an epoch's last batch is not worth it."""
 
+LANE_BY_LANE = ("looped", "batched")
+"""Ways whose rounding does not depend on how many lanes there are."""
+
 
 def read_clock() -> float:
     """Tell the time; where one thread does all the work, the time that it has had, as others may share the machine."""
@@ -33,7 +36,8 @@ class Strategies:
 
     One key may come in several sizes: those within a factor of two count as one. The first size is measured, another
     borrows its choice until it has been seen a few times. Keys of `choices` and `seconds` are pairs of a key and the
-    binary logarithm of its size. Ways named in `preset` are taken, the first that is on offer, without measuring.
+    binary logarithm of its size. Ways named in `preset` are taken, the first that is on offer, without measuring; under
+    `torch.use_deterministic_algorithms(True)` those of `LANE_BY_LANE` are, so that every run rounds alike.
     """
 
     def __init__(
@@ -53,7 +57,8 @@ class Strategies:
         choice = self.choices.get(sized) or self._borrow(sized)
         if choice is not None:
             return choice
-        choice = next((name for name in self._preset if name in ways), None)
+        preset = (*self._preset, *(LANE_BY_LANE if torch.are_deterministic_algorithms_enabled() else ()))
+        choice = next((name for name in preset if name in ways), None)
         self.choices[sized] = choice or self._fastest(sized, ways)
         self._measured.setdefault(key, []).append(sized[1])
         return self.choices[sized]

@@ -13,7 +13,22 @@ from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, repl
 from headwater.fuse.roster import Roster
 
 _OPERATORS = frozenset(
-    f"__i{name}__" for name in ["add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"]
+    f"__i{name}__"
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+    ]
 ) | {"__setitem__"}
 
 

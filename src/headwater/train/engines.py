@@ -178,7 +178,7 @@ class LaneEngine:
     def numbers(self, value: Any) -> list[float]:
         """Read one number per lane."""
         if isinstance(value, PerLane):
-            return [float(item) for item in value.values]
+            return [_number(item) for item in value.values]
         if isinstance(value, Tensor) and is_lane_tensor(value):
             if value.numel() != 1:
                 raise TrialError(f"report takes numbers, not a tensor of shape {tuple(value.shape)}; reduce it first")
@@ -239,6 +239,8 @@ def _settings_kept(optimizer: Any, keep: bool) -> Iterator[None]:
 
 
 def _number(value: Any) -> float:
+    if isinstance(value, str):
+        raise TrialError(f"report takes numbers, not the text {value!r}")
     try:
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError) as error:

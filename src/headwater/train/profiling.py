@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from headwater.errors import LanesLeave
+from headwater.fuse.strategies import read_clock
 from headwater.plan import choose_num_lanes
 from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
@@ -36,7 +37,7 @@ def profile_lanes(
             break
         measurement, ending = _measure(workshop, lanes[:num_lanes], states)
         if measurement is None:
-            return _conclude(measured, limit), ending
+            return _explain(_conclude(measured, limit), ending), ending
         measured[num_lanes] = measurement
     for num_lanes in _finalists(measured):
         again, _ = _measure(workshop, lanes[:num_lanes], states)
@@ -54,6 +55,14 @@ def _conclude(measured: dict[int, Measurement], limit: int | None) -> Profile:
     measurements = tuple(measured.values())
     num_lanes, reason = choose_num_lanes(measurements, limit)
     return Profile(num_lanes=num_lanes, reason=reason, measurements=measurements)
+
+
+def _explain(profile: Profile, ending: Ending) -> Profile:
+    """Say why no larger group was tried, where it raised."""
+    if ending.outcome is not Outcome.RAISED:
+        return profile
+    together = f"the function raised in a larger group: {ending.error.rstrip().splitlines()[-1]}"
+    return replace(profile, reason=together if profile.num_lanes == 1 else f"{profile.reason}; {together}")
 
 
 def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int | None) -> bool:
@@ -96,7 +105,7 @@ class _Stopwatch:
     MAX_STEPS = 40
     ENOUGH_SECONDS = 0.06
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = read_clock) -> None:
         self._clock = clock
         self._times: list[float] = []
 

@@ -14,6 +14,7 @@ import torch
 from headwater.errors import CannotFuseError, LanesLeave, LanesPart, StudyError
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
+from headwater.space.configuration import freeze
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
 from headwater.train.seeding import seed_everything
@@ -74,7 +75,7 @@ def run_group(
 def _open_engine(workshop: Workshop, group: TrialGroup, roster: Roster) -> tuple[Engine, Mapping[str, Any]]:
     if len(group) > 1 or workshop.always_fuse:
         return LaneEngine(group.lanes, roster, workshop.device, workshop.strategies), LaneConfig(roster)
-    return PlainEngine(group.lanes[0], workshop.device), group.lanes[0].config
+    return PlainEngine(group.lanes[0], workshop.device), freeze(group.lanes[0].config)
 
 
 def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:

@@ -36,6 +36,8 @@ class Sorter:
         self._sizes: dict[Key, int] = {}
         self._num_forks: dict[int, int] = {}
         self._alone: dict[int, float | None] = {}
+        self._suspects: dict[int, str] = {}
+        self._acquitted: set[str] = set()
 
     def sort(self, lanes: Sequence[Lane], states: Mapping[int, LaneState]) -> list[TrialGroup]:
         """Cut lanes into groups that should be able to train as one."""
@@ -60,7 +62,10 @@ class Sorter:
         What was learnt holds for those that wait too, so they are cut anew.
         """
         if ending.outcome is Outcome.RAISED:
-            self._tell("an exception ended their group; run again in halves to find whose it is", ending.lanes)
+            cause = ending.error.rstrip().splitlines()[-1]
+            self._tell(f"their group raised and ran again in halves to find whose fault it was: {cause}", ending.lanes)
+            if len(ending.lanes) == 2:
+                self._suspects |= {lane.number: cause for lane in ending.lanes}
             return [*halve_group(ending.lanes), *waiting]
         assert ending.question is not None
         if ending.outcome is Outcome.APART and (forked := self._fork(ending.lanes, ending.question)):
@@ -68,6 +73,15 @@ class Sorter:
         lanes = [*ending.lanes, *(lane for group in waiting for lane in group.lanes)]
         self._learn(ending.question, lanes, stuck=len(self._buckets(ending.lanes)) == 1)
         return self.sort(lanes, states)
+
+    def acquit(self, lanes: Sequence[Lane]) -> None:
+        """Learn that these trials came to their end; two that raised only together cannot be together."""
+        for lane in lanes:
+            cause = self._suspects.pop(lane.number, None)
+            if cause is not None and cause in self._acquitted:
+                self._learn(Question(None, f"the function raises for lanes in a group only: {cause}"), lanes)
+            if cause is not None:
+                self._acquitted.add(cause)
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()))

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.functorch import is_lane_tensor, lanes_of
@@ -23,8 +23,8 @@ def _attend(
 ) -> Tensor:  # fmt: skip
     if isinstance(dropout_p, PerLane) or isinstance(scale, PerLane) or dropout_p > 0:
         with mode, _lower_precision(query.device.type) as lower:
-            tensors = [lower(tensor) for tensor in (query, key, value)]
-            return _attend_with_dropout(*tensors, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            query, key, value = lower(query), lower(key), lower(value)
+            return _attend_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     if not _can_fold(query, key, value):
         answer: Tensor = mode.run_looped(func, (query, key, value, attn_mask, dropout_p), options)

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, memory_of, replace, run_backward, settled_stack_of, stack_of
+from headwater.fuse.functorch import (
+    BackwardOptions,
+    is_lane_tensor,
+    lanes_of,
+    memory_of,
+    replace,
+    run_backward,
+    settled_stack_of,
+    stack_of,
+)
 from headwater.fuse.mode import LaneMode
 
 
@@ -137,7 +146,7 @@ def _autograd_backward(
     leaves = [] if inputs is None else [_leaf(item) for item in _listed(inputs)]
     retain_graph = create_graph if retain_graph is None else retain_graph
     with mode:
-        run_backward(roots, seeds, retain_graph=retain_graph, create_graph=create_graph, inputs=leaves)
+        run_backward(roots, seeds, leaves, BackwardOptions(retain_graph=retain_graph, create_graph=create_graph))
 
 
 def _grad(
@@ -149,12 +158,14 @@ def _grad(
         raise CannotFuseError("torch.autograd.grad with is_grads_batched=True cannot be done for several lanes at once")
     roots, seeds = _roots(mode, outputs, grad_outputs)
     leaves = [_leaf(item) for item in _listed(inputs)]
-    retain_graph = create_graph if retain_graph is None else retain_graph
+    options = BackwardOptions(
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        accumulate=False,
+        allow_unused=bool(allow_unused),
+    )
     with mode:
-        answers = run_backward(
-            roots, seeds, retain_graph=retain_graph, create_graph=create_graph, inputs=leaves, accumulate=False,
-            allow_unused=bool(allow_unused),
-        )  # fmt: skip
+        answers = run_backward(roots, seeds, leaves, options)
     if materialize_grads:
         pairs = zip(answers, leaves, strict=True)
         answers = tuple(torch.zeros_like(leaf) if answer is None else answer for answer, leaf in pairs)
@@ -211,18 +222,20 @@ def _refuse_to_pickle(mode: LaneMode, func: Any, tensor: Tensor, *_: Any) -> Any
     )
 
 
+_TENSOR: Any = Tensor  # torch declares its attributes by the values that they have on an instance
+
 RULES: dict[Any, Any] = {
-    Tensor.grad.__get__: _get_grad,  # type: ignore[attr-defined]
-    Tensor.grad.__set__: _set_grad,  # type: ignore[attr-defined]
-    Tensor.data.__get__: _get_data,  # type: ignore[attr-defined]
-    Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
-    Tensor.requires_grad.__get__: _read_from_stack("requires_grad"),  # type: ignore[attr-defined]
-    Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
+    _TENSOR.grad.__get__: _get_grad,
+    _TENSOR.grad.__set__: _set_grad,
+    _TENSOR.data.__get__: _get_data,
+    _TENSOR.data.__set__: _set_data,
+    _TENSOR.requires_grad.__get__: _read_from_stack("requires_grad"),
+    _TENSOR.requires_grad.__set__: _set_requires_grad,
     Tensor.requires_grad_: _set_requires_grad,
-    Tensor.is_leaf.__get__: _read_from_stack("is_leaf"),  # type: ignore[attr-defined]
-    Tensor.retains_grad.__get__: _read_from_stack("retains_grad"),  # type: ignore[attr-defined]
-    Tensor.grad_fn.__get__: _get_node,  # type: ignore[attr-defined]
-    Tensor._version.__get__: _read_from_stack("_version"),  # type: ignore[attr-defined]
+    _TENSOR.is_leaf.__get__: _read_from_stack("is_leaf"),
+    _TENSOR.retains_grad.__get__: _read_from_stack("retains_grad"),
+    _TENSOR.grad_fn.__get__: _get_node,
+    _TENSOR._version.__get__: _read_from_stack("_version"),
     Tensor.detach_: _detach_in_place,
     Tensor.retain_grad: _retain_grad,
     Tensor.register_hook: _register_hook,

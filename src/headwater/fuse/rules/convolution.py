@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -57,6 +57,14 @@ class _Layer:
         """Whether it does no more than to mix the channels of each position."""
         return self.is_simple and {*kernel, *self.stride} == {1} and set(self.padding) == {0}
 
+    def skips(self, kernel: Sequence[int]) -> bool:
+        """Whether it reads single positions and leaves some out: better to leave them out first.
+
+        Torch 2.13 overruns memory in the gradient of such a layer, if channels come last and are fewer than eight.
+        """
+        is_single = {*kernel} == {1} and set(self.padding) == {0} and not self.transposed
+        return is_single and set(self.stride) != {1}
+
 
 def _convolve(
     mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any
@@ -69,7 +77,12 @@ def _convolve(
     layer = _read(func, input, weight, options)
     if layer is None:
         return NotImplemented
-    x = (input.movedim(1, -1) if layer.is_shared else stack_of(input).movedim(2, -1)).contiguous()
+    x = input.movedim(1, -1) if layer.is_shared else stack_of(input).movedim(2, -1)
+    if layer.skips(weight.shape[2:]):
+        read: tuple[Any, ...] = (..., *(slice(None, None, step) for step in layer.stride), slice(None))
+        x = x[read]
+        layer = replace(layer, stride=(1,) * len(layer.stride))
+    x = x.contiguous()
     bias_LO = None if bias is None else stack_of(bias)
     y_LNSO: Tensor = _Convolution.apply(x, stack_of(weight), bias_LO, layer, mode.strategies)
     return lanes_of(y_LNSO.movedim(-1, 2))

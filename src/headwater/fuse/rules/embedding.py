@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
@@ -26,7 +26,7 @@ def _embedding(
     if not is_lane_tensor(weight) or not _within(input, weight.shape[0]):
         answer: Tensor = mode.run_looped(func, (input, weight, padding_idx, None, norm_type, scale_grad_by_freq))
         return answer
-    weight_LVD = stack_of(weight)  # noqa: N806
+    weight_LVD = stack_of(weight)
     num_lanes, num_rows, num_features = weight_LVD.shape
     offset = torch.arange(0, num_lanes * num_rows, num_rows, device=input.device)
     rows = mode.stack(input) + offset.view(-1, *(1,) * input.dim())
@@ -63,7 +63,9 @@ def _embedding_bag(
     **options: Any,
 ) -> Any:  # fmt: skip
     if sparse:
-        raise CannotFuseError("an EmbeddingBag with sparse=True has sparse gradients, which lanes cannot share; drop it")
+        raise CannotFuseError(
+            "an EmbeddingBag with sparse=True has sparse gradients, which lanes cannot share; drop it"
+        )
     if max_norm is not None:
         _renormalise(lane_mode, input, weight, max_norm, norm_type)
     args = (input, weight, offsets, None, norm_type, scale_grad_by_freq, mode, sparse, *rest)

@@ -37,20 +37,28 @@ def _with_factor(name: str) -> Any:
     return member
 
 
+def _sum_of_powers(tensor: Tensor, ord: float = 2, dtype: torch.dtype | None = None) -> Tensor:
+    return tensor.abs().pow(ord).sum(dtype=dtype)
+
+
 def _member_of(name: str) -> Any:
     """Find what `torch._foreach_<name>` does with each member of a list."""
     special = {
         "norm": torch.linalg.vector_norm,
-        "powsum": lambda tensor, ord=2, dtype=None: tensor.abs().pow(ord).sum(dtype=dtype),  # noqa: A006 - torch's name
+        "powsum": _sum_of_powers,
         "pow": torch.pow,
-        **{"maximum": Tensor.clamp_min, "maximum_": Tensor.clamp_min_},
-        **{"minimum": Tensor.clamp_max, "minimum_": Tensor.clamp_max_},
+        "maximum": Tensor.clamp_min,
+        "maximum_": Tensor.clamp_min_,
+        "minimum": Tensor.clamp_max,
+        "minimum_": Tensor.clamp_max_,
         **{name: _with_factor(name) for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_")},
     }
     return special.get(name) or getattr(Tensor, name)
 
 
 _PREFIX = "_foreach_"
-_MEMBERS = {getattr(torch, name): _member_of(name.removeprefix(_PREFIX)) for name in dir(torch) if name.startswith(_PREFIX)}
+_MEMBERS = {
+    getattr(torch, name): _member_of(name.removeprefix(_PREFIX)) for name in dir(torch) if name.startswith(_PREFIX)
+}
 
 RULES: dict[Any, Any] = dict.fromkeys(_MEMBERS, _for_each)

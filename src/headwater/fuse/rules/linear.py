@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -14,11 +14,9 @@ from headwater.fuse.functorch import StackFunction, is_lane_tensor, lanes_of, st
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.strategies import rehearse
 
-# ruff: noqa: N803, N806 - names carry their shapes
 
-
-def _linear(mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    if not _is_lane(weight, 2) or not (bias is None or _is_lane(bias, 1)) or not _may_feed(input):
+def _linear(mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if not _is_lane(weight, 2) or not (bias is None or _is_lane(bias, 1)) or not _may_feed(input, weight):
         return NotImplemented
     weight_LOI = stack_of(weight)
     bias_LO = None if bias is None else stack_of(bias)
@@ -29,9 +27,9 @@ def _linear(mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tens
     return _shared_affine(mode, input, weight_LOI, bias_LO)
 
 
-def _addmm(mode: LaneMode, func: Any, input: Tensor, mat1: Tensor, mat2: Tensor, **kwargs: Any) -> Tensor:
+def _addmm(mode: LaneMode, func: Any, input: Tensor, mat1: Tensor, mat2: Tensor, **kwargs: Any) -> Any:
     """The `Conv1D` of GPT-2: bias + x @ weight, with the weight stored inputs first."""
-    if kwargs or not _is_lane(mat2, 2) or not _is_lane(input, 1) or not _may_feed(mat1):
+    if kwargs or not _is_lane(mat2, 2) or not _is_lane(input, 1) or not _may_feed(mat1, mat2):
         return NotImplemented
     return _affine_in_ops(mode.stack(mat1), stack_of(mat2), stack_of(input))
 
@@ -39,13 +37,13 @@ def _addmm(mode: LaneMode, func: Any, input: Tensor, mat1: Tensor, mat2: Tensor,
 def _affine(stack: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:
     x_LNI = stack if stack.dim() == 3 else stack.reshape(stack.shape[0], -1, stack.shape[-1])
     y_LNO: Tensor = _Affine.apply(x_LNI, weight_LOI, bias_LO)
-    return lanes_of(y_LNO if stack.dim() == 3 else y_LNO.view(*stack.shape[:-1], -1))
+    return lanes_of(y_LNO if stack.dim() == 3 else y_LNO.view(*stack.shape[:-1], weight_LOI.shape[1]))
 
 
 def _affine_in_ops(stack: Tensor, weight_LIO: Tensor, bias_LO: Tensor | None) -> Tensor:
     x_LNI = stack.reshape(stack.shape[0], -1, stack.shape[-1])
     y_LNO = torch.bmm(x_LNI, weight_LIO) if bias_LO is None else torch.baddbmm(bias_LO.unsqueeze(1), x_LNI, weight_LIO)
-    return lanes_of(y_LNO.view(*stack.shape[:-1], -1))
+    return lanes_of(y_LNO.view(*stack.shape[:-1], weight_LIO.shape[2]))
 
 
 class _Affine(StackFunction):
@@ -57,7 +55,7 @@ class _Affine(StackFunction):
         return _times(x_LNI, weight_LOI, bias_LO)
 
     @staticmethod
-    def backward(ctx: Any, grad_LNO: Tensor) -> Any:  # type: ignore[override]  # torch leaves the signature open
+    def backward(ctx: Any, grad_LNO: Tensor) -> Any:
         x_LNI, weight_LOI = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         with torch._C.DisableTorchFunction():
@@ -110,11 +108,11 @@ class _SharedAffine(StackFunction):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_NI)
-        wide = F.linear(x_NI, weight_LOI.flatten(0, 1), None if bias_LO is None else bias_LO.flatten())
-        return wide.unflatten(1, weight_LOI.shape[:2]).movedim(1, 0)
+        wide: Tensor = F.linear(x_NI, weight_LOI.flatten(0, 1), None if bias_LO is None else bias_LO.flatten())
+        return wide.view(-1, *weight_LOI.shape[:2]).movedim(1, 0)
 
     @staticmethod
-    def backward(ctx: Any, grad_LNO: Tensor) -> Any:  # type: ignore[override]  # torch leaves the signature open
+    def backward(ctx: Any, grad_LNO: Tensor) -> Any:
         (x_NI,) = ctx.saved_tensors
         _, needs_weight, needs_bias = ctx.needs_input_grad
         with torch._C.DisableTorchFunction():
@@ -131,8 +129,9 @@ def _is_lane(tensor: Any, rank: int) -> bool:
     return isinstance(tensor, Tensor) and is_lane_tensor(tensor) and tensor.dim() == rank
 
 
-def _may_feed(x: Tensor) -> bool:
-    return x.dim() > 0 and x.numel() > 0
+def _may_feed(x: Tensor, weight: Tensor) -> bool:
+    alike = x.dtype == weight.dtype or torch.is_autocast_enabled(weight.device.type)
+    return alike and x.dim() > 0 and x.numel() > 0 and weight.numel() > 0
 
 
 _WAYS = {"wide": _wide, "batched": _batched}

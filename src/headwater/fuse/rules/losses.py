@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import _reduction as _Reduction  # noqa: N812 - torch's own name for it
+from torch.nn import _reduction as _Reduction
 
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
@@ -20,13 +20,13 @@ from headwater.fuse.per_lane import PerLane
 def _cross_entropy(
     mode: LaneMode, func: Any, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: Any = 0.0,
-) -> Tensor:  # fmt: skip
+) -> Any:  # fmt: skip
     if size_average is not None or reduce is not None:
         reduction = _Reduction.legacy_get_string(size_average, reduce)
     by_class = not target.is_floating_point() and weight is None and _fits(input, target)
     if not by_class or reduction not in _REDUCTIONS or not _may_smooth(input, label_smoothing):
         return _apart(mode, func, input, target, weight, ignore_index, reduction, label_smoothing)
-    logits_LNC, target_LN = _by_example(mode, input, target)  # noqa: N806
+    logits_LNC, target_LN = _by_example(mode, input, target)
     if isinstance(label_smoothing, PerLane):
         loss = _smoothed(mode, logits_LNC, target_LN, ignore_index, label_smoothing)
     else:
@@ -52,11 +52,11 @@ def _apart(
 def _nll_loss(
     mode: LaneMode, func: Any, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Any:  # fmt: skip
     unusual = size_average is not None or reduce is not None or reduction not in _REDUCTIONS
     if unusual or weight is not None or not _fits(input, target):
         return NotImplemented
-    logits_LNC, target_LN = _by_example(mode, input, target)  # noqa: N806
+    logits_LNC, target_LN = _by_example(mode, input, target)
     flat = F.nll_loss(logits_LNC.flatten(0, 1), target_LN.flatten(), ignore_index=ignore_index, reduction="none")
     return _reduced(flat.view(target_LN.shape), target_LN, target, ignore_index, reduction)
 
@@ -67,7 +67,7 @@ def _fits(input: Tensor, target: Tensor) -> bool:
 
 
 def _may_smooth(input: Tensor, label_smoothing: Any) -> bool:
-    """Tell whether the smoothing that differs by lane can be spelt out; in reduced precision torch does it its own way."""
+    """Tell whether smoothing that differs by lane can be spelt out; in reduced precision torch has a way of its own."""
     if not isinstance(label_smoothing, PerLane):
         return True
     exact = input.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(input.device.type)
@@ -78,20 +78,20 @@ def _by_example(mode: LaneMode, input: Tensor, target: Tensor) -> tuple[Tensor, 
     """Return the logits with classes last and the targets, both with all positions in one dimension."""
     stack = stack_of(input)
     stack = stack.unsqueeze(1) if input.dim() == 1 else stack.movedim(2, -1)
-    logits_LNC = stack.reshape(stack.shape[0], -1, stack.shape[-1])  # noqa: N806
+    logits_LNC = stack.reshape(stack.shape[0], -1, stack.shape[-1])
     return logits_LNC, mode.stack(target).reshape(stack.shape[0], -1)
 
 
-def _smoothed(mode: LaneMode, logits_LNC: Tensor, target_LN: Tensor, ignore_index: int, smoothing: PerLane) -> Tensor:  # noqa: N803
+def _smoothed(mode: LaneMode, logits_LNC: Tensor, target_LN: Tensor, ignore_index: int, smoothing: PerLane) -> Tensor:
     log_p = F.log_softmax(logits_LNC, -1)
     kept = target_LN != ignore_index
     nll = -log_p.gather(-1, target_LN.where(kept, 0).unsqueeze(-1)).squeeze(-1)
     share = mode.number(smoothing, nll)
-    loss = (1 - share) * nll - share / log_p.shape[-1] * log_p.sum(-1)
+    loss: Tensor = (1 - share) * nll - share / log_p.shape[-1] * log_p.sum(-1)
     return loss.where(kept, 0)
 
 
-def _reduced(loss_LN: Tensor, target_LN: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:  # noqa: N803
+def _reduced(loss_LN: Tensor, target_LN: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
     if reduction == "none":
         return lanes_of(loss_LN.view(loss_LN.shape[0], *target.shape))
     total = loss_LN.sum(1)

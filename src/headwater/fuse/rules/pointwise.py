@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
@@ -15,22 +15,21 @@ from headwater.fuse.per_lane import PerLane
 from headwater.fuse.targets import writes_in_place
 
 
-def _one(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _one(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of one tensor, whatever its other arguments are."""
     if not args or not is_lane_tensor(args[0]) or _differ((*args[1:], *kwargs.values())):
         return NotImplemented
     return lanes_of(func(stack_of(args[0]), *args[1:], **kwargs))
 
 
-def _one_in_place(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _one_in_place(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
     if not args or not is_lane_tensor(args[0]) or _differ((*args[1:], *kwargs.values())):
         return NotImplemented
     func(stack_of(args[0]), *args[1:], **kwargs)
-    target: Tensor = args[0]
-    return target
+    return args[0]
 
 
-def _many(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _many(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of several tensors and numbers that broadcast against each other."""
     operands = None if kwargs and _differ(tuple(kwargs.values())) else _aligned(args)
     if operands is None:
@@ -39,7 +38,7 @@ def _many(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
     return answer if answer is NotImplemented else lanes_of(answer)
 
 
-def _many_in_place(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _many_in_place(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
     target: Tensor = args[0]
     plain = not is_lane_tensor(target) or (kwargs and _differ(tuple(kwargs.values())))
     operands = None if plain else _aligned(args)
@@ -49,7 +48,7 @@ def _many_in_place(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tens
     return target
 
 
-def _where(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _where(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
     if len(args) != 3 or kwargs:
         return mode.run_batched(func, args, kwargs)
     condition, x, y = (args[1], args[0], args[2]) if func == Tensor.where else args
@@ -61,12 +60,13 @@ def _where(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Tensor:
     operands = _aligned((x, y), condition)
     if operands is None:
         return _mixed(mode, torch.where, (condition, x, y), {})
-    return lanes_of(torch.where(operands[-1], *operands[:-1]))
+    x, y, condition = operands
+    return lanes_of(torch.where(condition, x, y))
 
 
-def _masked_fill(mode: LaneMode, func: Any, tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
+def _masked_fill(mode: LaneMode, func: Any, tensor: Tensor, mask: Tensor, value: Any) -> Any:
     operands = _aligned((tensor,), mask)
-    if operands is None or isinstance(value, Tensor | PerLane):
+    if operands is None or isinstance(value, (Tensor, PerLane)):
         return _mixed(mode, func, (tensor, mask, value), {})
     return lanes_of(func(*operands, value))
 
@@ -81,7 +81,7 @@ def _scaled(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _differ(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(value, Tensor | PerLane) for value in values)
+    return any(isinstance(value, (Tensor, PerLane)) for value in values)
 
 
 def _aligned(args: tuple[Any, ...], mask: Any = None) -> list[Any] | None:
@@ -145,26 +145,36 @@ def _common_dtype(values: tuple[Any, ...]) -> torch.dtype | None:
 
 
 _COARSE = (torch.float16, torch.bfloat16)
-_ONE = ["relu", "sigmoid", "tanh", "exp", "log", "log1p", "log2", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos", "erf", "isnan", "isfinite", "isinf", "logical_not", "reciprocal", "sign", "floor", "ceil", "round", "expm1", "log10", "__neg__", "__abs__", "softplus", "float", "double", "half", "bfloat16", "long", "int", "bool"]
-_ONE_FUNCTIONAL = ["relu", "relu6", "gelu", "silu", "elu", "leaky_relu", "softplus", "hardtanh", "hardswish", "hardsigmoid", "mish", "selu", "celu", "softsign", "logsigmoid", "tanhshrink"]
-_MANY = ["mul", "div", "rsub", "pow", "true_divide", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "lerp", "remainder", "floor_divide", "logical_and", "logical_or", "atan2", "fmod", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__", "__rpow__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__or__", "__div__", "__rdiv__", "clamp", "clamp_min", "clamp_max", "clip"]
-_SCALED = ["add", "sub", "subtract", "addcmul", "addcdiv"]
+_ONE = (
+    "relu sigmoid tanh exp log log1p log2 sqrt rsqrt abs neg square sin cos erf isnan isfinite isinf logical_not "
+    "reciprocal sign floor ceil round expm1 log10 softplus relu6 gelu silu elu leaky_relu hardtanh hardswish "
+    "hardsigmoid mish selu celu softsign logsigmoid tanhshrink"
+)
+_CASTS = "__neg__ __abs__ detach float double half bfloat16 long int bool"
+_MANY = (
+    "mul div rsub pow true_divide maximum minimum eq ne lt le gt ge lerp remainder floor_divide logical_and logical_or "
+    "atan2 fmod clamp clamp_min clamp_max clip"
+)
+_OPERATORS = (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ "
+    "__le__ __gt__ __ge__ __and__ __or__ __div__ __rdiv__"
+)
+_SCALED = "add sub subtract addcmul addcdiv"
 
 
-def _spellings(names: list[str], suffix: str = "") -> list[Any]:
+def _spellings(names: str, suffix: str = "") -> list[Any]:
     """Find every function that torch gives these names, in its modules and on tensors."""
     homes = (torch, Tensor, F, torch._C._nn)
-    found = [getattr(home, name + suffix, None) for name in names for home in homes]
+    found = [getattr(home, name + suffix, None) for name in names.split() for home in homes]
     return [func for func in found if callable(func)]
 
 
 RULES: dict[Any, Any] = {
-    **dict.fromkeys(_spellings([*_ONE, "detach"]), _one),
-    **dict.fromkeys(_spellings(_ONE_FUNCTIONAL), _one),
-    **dict.fromkeys(_spellings([n for n in _ONE + _ONE_FUNCTIONAL if not n.startswith("__")], "_"), _one_in_place),
-    **dict.fromkeys(_spellings(_MANY), _many),
-    **dict.fromkeys(_spellings([n for n in _MANY + ["masked_fill"] if not n.startswith("__")], "_"), _many_in_place),
+    **dict.fromkeys(_spellings(_ONE) + _spellings(_CASTS), _one),
+    **dict.fromkeys(_spellings(_ONE, "_"), _one_in_place),
+    **dict.fromkeys(_spellings(_MANY) + _spellings(_OPERATORS), _many),
+    **dict.fromkeys(_spellings(_MANY, "_") + _spellings("masked_fill_"), _many_in_place),
     **dict.fromkeys(_spellings(_SCALED) + _spellings(_SCALED, "_"), _scaled),
-    **dict.fromkeys(_spellings(["where"]), _where),
-    **dict.fromkeys(_spellings(["masked_fill"]), _masked_fill),
+    **dict.fromkeys(_spellings("where"), _where),
+    **dict.fromkeys(_spellings("masked_fill"), _masked_fill),
 }

@@ -9,25 +9,31 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
+from headwater.fuse.layouts import is_displaced
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 
 
 def _dropout(
     mode: LaneMode, func: Any, input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+) -> Any:
     if not training:
         return input
     if not _may_draw(input, p):
         return NotImplemented
-    like = stack_of(input)[0] if is_lane_tensor(input) else input
+    like = _one_lane_of(input) if is_lane_tensor(input) else input
     noise = lanes_of(_noise_per_lane(like, p)) if isinstance(p, PerLane) else _noise(like, p)
     answer: Tensor = mode.compute(Tensor.mul_ if inplace else Tensor.mul, (input, noise))
     return answer
+
+
+def _one_lane_of(tensor: Tensor) -> Tensor:
+    one = stack_of(tensor)[0]
+    return torch.empty(one.shape, dtype=one.dtype, device=one.device) if is_displaced(tensor) else one
 
 
 def _may_draw(input: Tensor, p: Any) -> bool:
@@ -59,7 +65,7 @@ def _noise(like: Tensor, p: float) -> Tensor:
 
 def _other_dropout(
     mode: LaneMode, func: Any, input: Tensor, p: Any = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
+) -> Any:
     """Whole channels, or towards the mean: lane by lane, for torch's batching draws for all lanes at once."""
     if not training:
         return NotImplemented
@@ -69,7 +75,7 @@ def _other_dropout(
     return answer
 
 
-def _fill(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _fill(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Fill a tensor with numbers in place: drawn once, for all lanes draw the same."""
     if not is_lane_tensor(tensor) or any(isinstance(arg, Tensor | PerLane) for arg in (*args, *kwargs.values())):
         return NotImplemented
@@ -82,12 +88,14 @@ def _room_for_one(stack: Tensor) -> Tensor:
     """Return memory laid out as one lane alone would have it; lanes may lie in one another."""
     one = stack[0]
     lanes_lie_apart = all(stack.stride(0) >= stride for stride in one.stride())
-    return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device) if lanes_lie_apart else (
-        torch.empty_like(one)
+    return (
+        torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device)
+        if lanes_lie_apart
+        else (torch.empty_like(one))
     )
 
 
-_FILLS = "normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ random_ bernoulli_".split()
+_FILLS = ("normal_", "uniform_", "exponential_", "geometric_", "cauchy_", "log_normal_", "random_", "bernoulli_")
 
 RULES: dict[Any, Any] = {
     F.dropout: _dropout,

@@ -24,8 +24,8 @@ Saved: TypeAlias = tuple[Tensor, ...]
 Weights: TypeAlias = tuple[Tensor, Tensor | None]
 """A matrix and its bias."""
 
-_SHORT_ROW = 8
-_CACHED_ELEMENTS = 2**14
+_CACHED_ELEMENTS = 2**16
+"""As many numbers of a kind are worked on at once, so that caches hold them from one operation to the next."""
 
 
 class Call(NamedTuple):
@@ -174,17 +174,17 @@ class _Layer(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:  # fmt: skip
         num_lanes, num_steps, num_sequences, _ = x_LTNI.shape
         gates_TLPN = x_LTNI.new_empty(num_steps, num_lanes, weight_LPI.shape[1], num_sequences)
-        hidden_LHUN = _all_steps(x_LTNI, num_steps + 1, weight_LPH.shape[2])
-        hidden_LHUN[:, :, 0] = h_LNH.mT
+        hidden_ULHN = x_LTNI.new_empty(num_steps + 1, num_lanes, weight_LPH.shape[2], num_sequences)
+        hidden_ULHN[0] = h_LNH.mT
         if cell.sums_biases and bias_LP is not None and other_bias_LP is not None:
             bias_LP, other_bias_LP = bias_LP + other_bias_LP, None
         reading = _read_input(x_LTNI, (weight_LPI, bias_LP), gates_TLPN)
-        saved = cell.run(reading, gates_TLPN, (weight_LPH, other_bias_LP), hidden_LHUN, c_LNH)
+        saved = cell.run(reading, gates_TLPN, (weight_LPH, other_bias_LP), hidden_ULHN, c_LNH)
         ctx.cell = cell
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x_LTNI, weight_LPI, weight_LPH, gates_TLPN, hidden_LHUN, *saved)
+        ctx.save_for_backward(x_LTNI, weight_LPI, weight_LPH, gates_TLPN, hidden_ULHN, *saved)
         c_end = None if c_LNH is None else saved[0][-1].mT
-        answers = hidden_LHUN[:, :, 1:].permute(0, 2, 3, 1), hidden_LHUN[:, :, -1].mT, c_end
+        answers = hidden_ULHN[1:].permute(1, 0, 3, 2), hidden_ULHN[-1].mT, c_end
         return tuple(None if item is None else item.clone(memory_format=torch.contiguous_format) for item in answers)
 
     @staticmethod
@@ -201,20 +201,13 @@ class _Layer(torch.autograd.Function):
             d_hidden_ULHN[-1] += d_h_LNH.mT
         if d_c_LNH is not None:
             d_c_LHN += d_c_LNH.mT
-        d_gates_LGTN = _all_steps(x_LTNI, num_steps, ctx.cell.num_slots * weight_LPH.shape[2])
-        ctx.cell.run_back(d_gates_LGTN, weight_LPH.mT, d_hidden_ULHN, d_c_LHN, *saved)
+        num_slots = ctx.cell.num_slots * weight_LPH.shape[2]
+        d_gates_TLGN = x_LTNI.new_empty(num_steps, num_lanes, num_slots, num_sequences)
+        ctx.cell.run_back(d_gates_TLGN, weight_LPH.mT, d_hidden_ULHN, d_c_LHN, *saved)
         needs = ctx.needs_input_grad
-        d_x, *d_weights = _sum_over_time(d_gates_LGTN, x_LTNI, saved[1], weight_LPI, needs[1])
+        d_x, *d_weights = _sum_over_time(d_gates_TLGN, x_LTNI, saved[1], weight_LPI, needs[1])
         d_start = d_hidden_ULHN[0].mT, d_c_LHN.mT if needs[3] else None
         return (None, d_x, *d_start, *d_weights)[: len(needs)]
-
-
-def _all_steps(x_LTNI: Tensor, num_steps: int, num_rows: int) -> Tensor:
-    """Return memory for rows at each step: time within rows, as products over time want it, if rows are long enough."""
-    num_lanes, _, num_sequences, _ = x_LTNI.shape
-    if num_sequences < _SHORT_ROW:
-        return x_LTNI.new_empty(num_steps, num_lanes, num_rows, num_sequences).permute(1, 2, 0, 3)
-    return x_LTNI.new_empty(num_lanes, num_rows, num_steps, num_sequences)
 
 
 def _read_input(x_LTNI: Tensor, weights: Weights, gates_TLPN: Tensor) -> Iterator[Tensor]:
@@ -231,16 +224,16 @@ def _times(weights: Weights, x_LIN: Tensor, out: Tensor) -> Tensor:
 
 
 def _sum_over_time(
-    d_gates_LGTN: Tensor, x_LTNI: Tensor, hidden_LHUN: Tensor, weight_LPI: Tensor, needs_x: bool
+    d_gates_TLGN: Tensor, x_LTNI: Tensor, hidden_ULHN: Tensor, weight_LPI: Tensor, needs_x: bool
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of the input, the two weights and the two biases, each in one product over all steps."""
     num_lanes, num_read, _ = weight_LPI.shape
-    d_gates_LGM = d_gates_LGTN.flatten(2)
+    d_gates_LGM, hidden_LHM = (stack.permute(1, 2, 0, 3).flatten(2) for stack in (d_gates_TLGN, hidden_ULHN[:-1]))
     extra = d_gates_LGM.shape[1] - num_read
     d_read_LPM, d_recurred_LPM = d_gates_LGM[:, :num_read], d_gates_LGM[:, extra:]
     d_x_LMI = torch.bmm(d_read_LPM.mT, _roll(weight_LPI, extra)) if needs_x else None
     d_weight_LPI = torch.bmm(d_read_LPM, x_LTNI.reshape(num_lanes, d_gates_LGM.shape[2], -1))
-    d_weight_LPH = torch.bmm(d_recurred_LPM, hidden_LHUN[:, :, :-1].flatten(2).mT)
+    d_weight_LPH = torch.bmm(d_recurred_LPM, hidden_LHM.mT)
     d_bias_LG = d_gates_LGM.sum(2)
     d_x_LTNI = None if d_x_LMI is None else d_x_LMI.view(x_LTNI.shape)
     d_biases = _roll(d_bias_LG[:, :num_read], -extra), d_bias_LG[:, extra:].clone()
@@ -252,7 +245,7 @@ def _roll(rows: Tensor, count: int) -> Tensor:
 
 
 def _run_lstm(
-    reading: Iterator[Tensor], gates_TLPN: Tensor, weights: Weights, hidden_LHUN: Tensor, c_LNH: Tensor | None
+    reading: Iterator[Tensor], gates_TLPN: Tensor, weights: Weights, hidden_ULHN: Tensor, c_LNH: Tensor | None
 ) -> Saved:
     """Gates: input, forget, cell, output."""
     weight_LPH, _ = weights
@@ -260,7 +253,7 @@ def _run_lstm(
     i_and_f = gates_TLPN.chunk(2, 2)[0].unbind()
     cells_ULHN = gates_TLPN.new_empty(len(i) + 1, *i[0].shape)
     squashed_TLHN = torch.empty_like(cells_ULHN[1:])
-    hidden, cells, squashed = hidden_LHUN.unbind(2), cells_ULHN.unbind(), squashed_TLHN.unbind()
+    hidden, cells, squashed = hidden_ULHN.unbind(), cells_ULHN.unbind(), squashed_TLHN.unbind()
     cells[0].copy_(c_LNH.mT)  # type: ignore[union-attr]  # an LSTM always has it
     for t, gates in enumerate(reading):
         gates.baddbmm_(weight_LPH, hidden[t])
@@ -273,10 +266,9 @@ def _run_lstm(
 
 
 def _run_lstm_back(
-    d_gates_LGTN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor, d_c_LHN: Tensor, *saved: Tensor
+    d_gates_TLGN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor, d_c_LHN: Tensor, *saved: Tensor
 ) -> None:
     gates_TLPN, _, cells_ULHN, squashed_TLHN = saved
-    d_gates_TLGN = d_gates_LGTN.permute(2, 0, 1, 3)
     forget, d_gates, d_hidden = gates_TLPN.chunk(4, 2)[1].unbind(), d_gates_TLGN.unbind(), d_hidden_ULHN.unbind()
     d_i_f_g, d_o = _slots(d_gates_TLGN)[:, :, :3].unbind(), d_gates_TLGN.chunk(4, 2)[3].unbind()
     t = len(d_gates)
@@ -305,14 +297,14 @@ def _differentiate_lstm(
 
 
 def _run_gru(
-    reading: Iterator[Tensor], gates_TLPN: Tensor, weights: Weights, hidden_LHUN: Tensor, c_LNH: Tensor | None
+    reading: Iterator[Tensor], gates_TLPN: Tensor, weights: Weights, hidden_ULHN: Tensor, c_LNH: Tensor | None
 ) -> Saved:
     """Gates: reset, update, new. Slots: new (for the input), reset, update, new (for the hidden state)."""
     recurred_TLPN = torch.empty_like(gates_TLPN)
     reset, update, recurred = (part.unbind() for part in recurred_TLPN.chunk(3, 2))
     num_both = 2 * reset[0].shape[1]
     both, new = recurred_TLPN[:, :, :num_both].unbind(), gates_TLPN[:, :, num_both:].unbind()
-    hidden, whole = hidden_LHUN.unbind(2), recurred_TLPN.unbind()
+    hidden, whole = hidden_ULHN.unbind(), recurred_TLPN.unbind()
     for t, gates in enumerate(reading):
         _times(weights, hidden[t], whole[t])
         both[t].add_(gates[:, :num_both]).sigmoid_()
@@ -322,15 +314,13 @@ def _run_gru(
 
 
 def _run_gru_back(
-    d_gates_LGTN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor, d_c_LHN: Tensor, *saved: Tensor
+    d_gates_TLGN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor, d_c_LHN: Tensor, *saved: Tensor
 ) -> None:
-    gates_TLPN, hidden_LHUN, recurred_TLPN = saved
-    d_gates_TLGN = d_gates_LGTN.permute(2, 0, 1, 3)
+    gates_TLPN, hidden_ULHN, recurred_TLPN = saved
     d_hidden, updates = d_hidden_ULHN.unbind(), recurred_TLPN.chunk(3, 2)[1].unbind()
     d_each, d_recurred = _slots(d_gates_TLGN).unbind(), d_gates_TLGN[:, :, weight_LHP.shape[1] :].unbind()
-    before_TLHN = hidden_LHUN[:, :, :-1].permute(2, 0, 1, 3)
     t = len(d_each)
-    factors = (gates_TLPN.chunk(3, 2)[2], *recurred_TLPN.chunk(3, 2), before_TLHN, *d_gates_TLGN.chunk(4, 2))
+    factors = (gates_TLPN.chunk(3, 2)[2], *recurred_TLPN.chunk(3, 2), hidden_ULHN[:-1], *d_gates_TLGN.chunk(4, 2))
     for pieces in _cut_backwards(factors):
         _differentiate_gru(*pieces)
         for _ in range(len(pieces[0])):
@@ -351,20 +341,20 @@ def _differentiate_gru(
 
 
 def _run_rnn(
-    activate: Callable[..., Tensor], reading: Iterator[Tensor], _: Tensor, weights: Weights, hidden_LHUN: Tensor,
+    activate: Callable[..., Tensor], reading: Iterator[Tensor], _: Tensor, weights: Weights, hidden_ULHN: Tensor,
     c_LNH: Tensor | None,
 ) -> Saved:  # fmt: skip
-    hidden = hidden_LHUN.unbind(2)
+    hidden = hidden_ULHN.unbind()
     for t, gates in enumerate(reading):
         activate(gates.baddbmm_(weights[0], hidden[t]), out=hidden[t + 1])
     return ()
 
 
 def _run_rnn_back(
-    activate_back: Callable[..., Tensor], d_gates_LGTN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor,
+    activate_back: Callable[..., Tensor], d_gates_TLGN: Tensor, weight_LHP: Tensor, d_hidden_ULHN: Tensor,
     d_c_LHN: Tensor, *saved: Tensor,
 ) -> None:  # fmt: skip
-    hidden, d_gates, d_hidden = saved[1].unbind(2), d_gates_LGTN.unbind(2), d_hidden_ULHN.unbind()
+    hidden, d_gates, d_hidden = saved[1].unbind(), d_gates_TLGN.unbind(), d_hidden_ULHN.unbind()
     for t in reversed(range(len(d_gates))):
         activate_back(d_hidden[t + 1], hidden[t + 1], grad_input=d_gates[t])
         d_hidden[t].baddbmm_(weight_LHP, d_gates[t])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, replace, stack_of
@@ -23,7 +23,7 @@ def _ask_one(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: An
     return func(stack_of(tensor)[0], *args, **kwargs)
 
 
-def _view(mode: LaneMode, func: Any, tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
+def _view(mode: LaneMode, func: Any, tensor: Tensor, *shape: Any, **kwargs: Any) -> Any:
     sizes = shape[0] if shape and isinstance(shape[0], tuple | list) else shape
     if kwargs or not all(type(size) is int for size in sizes):
         return NotImplemented
@@ -43,14 +43,14 @@ def _view_of_copy(func: Any, tensor: Tensor, stack: Tensor, sizes: Any) -> Tenso
     return answer
 
 
-def _transpose(mode: LaneMode, func: Any, tensor: Tensor, dim0: int, dim1: int) -> Tensor:
+def _transpose(mode: LaneMode, func: Any, tensor: Tensor, dim0: int, dim1: int) -> Any:
     rank = tensor.dim()
     if rank == 0:
         return NotImplemented
     return lanes_of(stack_of(tensor).transpose(_after_lanes(dim0, rank), _after_lanes(dim1, rank)))
 
 
-def _permute(mode: LaneMode, func: Any, tensor: Tensor, *dims: Any, **kwargs: Any) -> Tensor:
+def _permute(mode: LaneMode, func: Any, tensor: Tensor, *dims: Any, **kwargs: Any) -> Any:
     order = dims[0] if dims and isinstance(dims[0], tuple | list) else dims
     rank = tensor.dim()
     if kwargs or len(order) != rank:
@@ -58,14 +58,14 @@ def _permute(mode: LaneMode, func: Any, tensor: Tensor, *dims: Any, **kwargs: An
     return lanes_of(stack_of(tensor).permute(0, *(_after_lanes(dim, rank) for dim in order)))
 
 
-def _flatten(mode: LaneMode, func: Any, tensor: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def _flatten(mode: LaneMode, func: Any, tensor: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
     rank = tensor.dim()
     if rank == 0:
         return NotImplemented
     return lanes_of(stack_of(tensor).flatten(_after_lanes(start_dim, rank), _after_lanes(end_dim, rank)))
 
 
-def _along(mode: LaneMode, func: Any, input: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+def _along(mode: LaneMode, func: Any, input: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
     """A softmax or its kin along one dimension."""
     rank = input.dim()
     if type(dim) is not int or not is_lane_tensor(input) or rank == 0:
@@ -80,7 +80,7 @@ def _after_lanes(dim: int, rank: int) -> int:
     return dim % rank + 1
 
 
-def _to(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _to(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Another type, device or layout; a layout is one of each lane's own."""
     if not is_lane_tensor(tensor) or any(isinstance(arg, Tensor | PerLane) for arg in (*args, *kwargs.values())):
         return NotImplemented

@@ -19,7 +19,7 @@ def _item(mode: LaneMode, func: Any, tensor: Tensor) -> PerLane:
     return mode.per_lane(stack_of(tensor).reshape(-1))
 
 
-def _bool(mode: LaneMode, func: Any, tensor: Tensor) -> bool:
+def _bool(mode: LaneMode, func: Any, tensor: Tensor) -> Any:
     if tensor.numel() != 1:
         return NotImplemented
     return bool(_item(mode, func, tensor))
@@ -104,7 +104,7 @@ RULES: dict[Any, Any] = {
     **dict.fromkeys(
         [
             Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
-            Tensor.share_memory_, torch.utils.dlpack.to_dlpack,
+            Tensor.share_memory_,
         ],
         _leave_torch,
     ),

@@ -1,0 +1,166 @@
+"""Verbs of the command that hand a study's record on: `export`, `mirror`, `stop`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from headwater.errors import StudyError
+from headwater.terminal import (
+    DEFAULT_STORAGE,
+    StorageOption,
+    StudyArgument,
+    name_storage,
+    open_err,
+    open_out,
+    read_stored,
+    show_command,
+    telling_errors,
+)
+
+if TYPE_CHECKING:
+    from headwater.report.exporting import Format
+    from headwater.store import Runner, Store, StudyInfo
+
+
+def export(
+    study: StudyArgument = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="csv|json|parquet", help="What to write; by default what FILE is called, or CSV."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; by default to the terminal.")
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="One row for each report instead of each trial.")] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Write a study as a table for other programs, one row for each trial."""
+    with telling_errors():
+        from headwater.report.exporting import Format, encode_records, to_records
+
+        chosen = _choose_format(form, output)
+        if chosen is Format.PARQUET and output is None:
+            raise StudyError("Parquet is not for a terminal; say where it goes with --output trials.parquet")
+        rows = to_records(read_stored(study, storage).result, history=history)
+        data = encode_records(rows, chosen)
+        if output is None:
+            typer.get_binary_stream("stdout").write(data)
+            return
+        _write_file(output, data)
+        open_err().print(f"wrote {len(rows):,} rows to {escape(str(output))}", soft_wrap=True)
+
+
+def mirror(
+    study: StudyArgument = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="URL", help="The Optuna storage: a path or a database URL.")
+    ] = "sqlite:///optuna.db",
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Copy a study into an Optuna storage, for optuna-dashboard and optuna.visualization.
+
+    Doing it again brings the copy up to date.
+    """
+    with telling_errors():
+        from headwater.report.mirroring import Mirror, as_url, open_storage
+        from headwater.store import find_runner, open_store
+        from headwater.trials import Status
+
+        url = as_url(to)
+        with open_store(storage, create=False) as store, open_err().status(f"writing to {escape(name_storage(url))}"):
+            info = store.study(study)
+            runner = find_runner(store, info.id)
+            is_running = runner is not None and _may_live(runner)
+            is_open = any(trial.status is Status.RUNNING for trial in store.trials(info.id))
+            copy = Mirror(open_storage(to), info, store)
+            num_trials = copy.sync(is_over=not (is_running or is_open))
+            copy.close()
+        shown = escape(name_storage(url))
+        done = f"study {escape(info.name)} is in {shown} with {num_trials:,} trials"
+        open_out().print(f"{done}; look at it with optuna-dashboard {shown}", soft_wrap=True)
+
+
+def stop(study: StudyArgument = None, storage: StorageOption = DEFAULT_STORAGE) -> None:
+    """Ask a study that is running, here or on another machine, to end after its next report, as Ctrl-C would.
+
+    Everything is saved; `headwater resume` goes on.
+    """
+    with telling_errors():
+        from headwater.store import ask_to_stop, find_asker, open_store
+
+        with open_store(storage, create=False) as reader:
+            info = reader.study(study)
+            runner = _require_running(reader, info, storage)
+            asker = find_asker(reader, info.id, runner)
+        who = f"process {runner.pid} on {runner.host}"
+        if asker is not None:
+            told = f"study {info.name} was asked to stop already, by {asker}; {who} ends it after its next report"
+        else:
+            with open_store(storage) as writer:
+                ask_to_stop(writer, info.id, runner, f"{_name_user()} on {socket.gethostname()}")
+            told = f"asked study {info.name} to stop; {who} ends it after its next report, with everything saved"
+        open_out().print(escape(told), soft_wrap=True)
+
+
+def _choose_format(form: str | None, output: Path | None) -> Format:
+    from headwater.report.exporting import Format
+
+    name = form or (output.suffix.removeprefix(".").lower() if output is not None else Format.CSV.value)
+    if name not in list(Format):
+        known = ", ".join(Format)
+        asked = f"--format is {form!r}" if form else f"{str(output)!r} does not say in which format"
+        raise StudyError(f"{asked}; give --format with one of {known}")
+    return Format(name)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise StudyError(f"{path} cannot be written: {error.strerror}; give another path with --output") from error
+
+
+def _require_running(store: Store, info: StudyInfo, storage: str) -> Runner:
+    """Return the process that runs the study; one that is on this machine must be there."""
+    from headwater.store import find_runner
+
+    runner = find_runner(store, info.id)
+    look = show_command("show", info.name, storage)
+    if runner is None:
+        raise StudyError(f"study {info.name!r} is not running, so there is nothing to stop; look at it with {look}")
+    if not _may_live(runner):
+        raise StudyError(
+            f"study {info.name!r} is not running: process {runner.pid}, which ran it, was killed; "
+            f"go on with headwater resume, or look at it with {look}"
+        )
+    return runner
+
+
+def _may_live(runner: Runner) -> bool:
+    """Tell whether a process may still be there; on another machine it may, for all we know."""
+    if runner.host != socket.gethostname() or sys.platform == "win32":  # there, the question would end the process
+        return True
+    try:
+        os.kill(runner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _name_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return f"user {os.getuid()}"

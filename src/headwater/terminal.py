@@ -1,0 +1,92 @@
+"""What the verbs of the command share: options, consoles, the way errors are told.
+
+With `cli`, which is built on it, the only module that reads the environment and prints.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.report.reading import StoredStudy
+
+DEFAULT_STORAGE = "headwater.db"
+STORAGE_VARIABLE = "HEADWATER_STORAGE"
+MEMORY_NAMES = ("memory", "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
+"""What a record that ends with its process is called."""
+PIPE_WIDTH = 160
+"""How wide tables may be where no terminal sets a limit."""
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+StorageOption = Annotated[
+    str,
+    typer.Option("--storage", metavar="URL", envvar=STORAGE_VARIABLE, help="The record: a path or a database URL."),
+]
+StudyArgument = Annotated[
+    str | None, typer.Argument(metavar="[STUDY]", help="The name of the study; without it, the newest one.")
+]
+
+
+@contextmanager
+def telling_errors() -> Iterator[None]:
+    """Print what Headwater has to say, without a traceback, and end with the status that belongs to it."""
+    try:
+        yield
+    except HeadwaterError as error:
+        open_err().print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        raise typer.Exit(MISUSED) from error
+    except KeyboardInterrupt:
+        open_err().print("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def read_stored(study: str | None, storage: str) -> StoredStudy:
+    """Read a study from its record."""
+    from headwater.report.reading import read_study
+    from headwater.store import open_store
+
+    with open_store(storage, create=False) as store:
+        return read_study(store, study, storage)
+
+
+def show_command(verb: str, study: str, storage: str) -> str:
+    """Write the command line that does this to a study, with the storage only if it goes without saying."""
+    usual = os.environ.get(STORAGE_VARIABLE, DEFAULT_STORAGE)
+    where = "" if storage == usual else f" --storage {shlex.quote(name_storage(storage))}"
+    return f"headwater {verb} {shlex.quote(study)}{where}"
+
+
+def name_storage(storage: str) -> str:
+    """Say where a record lies, without the password in a URL."""
+    from headwater.report.reading import show_storage
+
+    return show_storage(storage)
+
+
+def open_out() -> Console:
+    """Open a console for what was asked for."""
+    return _open_console(stderr=False)
+
+
+def open_err() -> Console:
+    """Open a console for everything else."""
+    return _open_console(stderr=True)
+
+
+def _open_console(*, stderr: bool) -> Console:
+    """Open a console on a stream; where it is no terminal and nobody says how wide, tables may be wide."""
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False)
