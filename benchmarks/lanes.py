@@ -1,0 +1,270 @@
+"""CPU time per lane-step: separate training, plain torch.func.vmap, and lanes; and the group size the profile picks.
+
+Run `python benchmarks/lanes.py` (about half an hour) or with `--models MLP --widths 16` for a part of it. The table
+goes to standard output as Markdown; the committed one is benchmarks/lanes.md.
+"""
+
+import argparse
+import copy
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.nn.functional as F
+from measuring import heading, time_in_turns
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+import headwater as hw
+from headwater.fuse.roster import Roster
+from headwater.fuse.strategies import Strategies
+from headwater.train.config import LaneConfig
+from headwater.train.engines import LaneEngine
+from headwater.train.profiling import profile_lanes
+from headwater.train.running import Workshop
+from headwater.trials import Lane
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOMENTUM = 0.9
+
+
+class Recurrent(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(32, width)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(x))[0][:, -1])
+
+
+class LanguageModel(nn.Module):
+    """A tiny GPT-2 as Hugging Face writes it, without dropout so that plain vmap has no more to do than the others."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        config = transformers.GPT2Config(
+            vocab_size=64, n_positions=16, n_embd=width, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
+        self.gpt2 = transformers.GPT2LMHeadModel(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gpt2(input_ids=x, use_cache=False).logits.flatten(0, 1)
+
+
+def mlp(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+def cnn(width: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(width, 10),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workload:
+    build: Callable[[int], nn.Module]
+    x: Tensor
+    y: Tensor
+
+
+def workloads() -> dict[str, Workload]:
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 64, (8, 16))
+    return {
+        "MLP": Workload(mlp, torch.randn(64, 64), torch.randint(0, 10, (64,))),
+        "CNN": Workload(cnn, torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,))),
+        "LSTM": Workload(Recurrent, torch.randint(0, 32, (16, 16)), torch.randint(0, 10, (16,))),
+        "GPT-2": Workload(LanguageModel, tokens, tokens.flatten()),
+    }
+
+
+def separate(work: Workload, width: int) -> Callable[[], None]:
+    model = work.build(width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=MOMENTUM)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(work.x), work.y).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None] | str:
+    """What a user of torch.func writes: vmap over the gradient of a functional call, and a stacked SGD."""
+    models = [work.build(width) for _ in range(num_lanes)]
+    params, buffers = stack_module_state(models)
+    params = {name: value.detach() for name, value in params.items()}
+    skeleton = copy.deepcopy(models[0]).to("meta")
+
+    def loss(one: dict[str, Tensor], state: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(functional_call(skeleton, (one, state), (work.x,)), work.y)
+
+    gradients = vmap(grad(loss))
+    rates = torch.linspace(0.001, 0.01, num_lanes)
+    views = [-rates.view(-1, *(1,) * (value.dim() - 1)) for value in params.values()]
+    momenta = [torch.zeros_like(value) for value in params.values()]
+
+    def step() -> None:
+        found = gradients(params, buffers)
+        torch._foreach_mul_(momenta, MOMENTUM)
+        torch._foreach_add_(momenta, [found[name] for name in params])
+        torch._foreach_addcmul_(list(params.values()), momenta, views)
+
+    try:
+        step()
+    except Exception as error:
+        return str(error).splitlines()[0]
+    return step
+
+
+def lanes(work: Workload, width: int, num_lanes: int, stack: ExitStack) -> Callable[[], None]:
+    """The loop of `separate`, under the engine that the user's function runs under."""
+    members = list(members_of(num_lanes))
+    roster = Roster([lane.config for lane in members])
+    engine = LaneEngine(members, roster, torch.device("cpu"), Strategies())
+    function = training_function(work, width)
+    model = engine.add_model(lambda: work.build(width), None)
+    rates = LaneConfig(roster)["lr"]
+    optimizer = engine.add_optimizer(torch.optim.SGD, model, {"lr": rates, "momentum": MOMENTUM}, None)
+
+    def step() -> None:
+        with engine.running(function):
+            optimizer.zero_grad()
+            F.cross_entropy(model(work.x), work.y).backward()
+            optimizer.step()
+
+    return step
+
+
+def members_of(num_lanes: int) -> Iterator[Lane]:
+    for number in range(num_lanes):
+        yield Lane(number=number, config={"lr": 0.001 * (1 + number / 16)}, seed=0)
+
+
+def training_function(work: Workload, width: int) -> Callable[[hw.Trial], None]:
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(lambda: work.build(width))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"], momentum=MOMENTUM)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(work.x), work.y)
+            loss.backward()
+            optimizer.step()
+        trial.report(loss=loss)
+
+    return train
+
+
+@dataclass(frozen=True)
+class Cell:
+    num_lanes: int
+    separate: float
+    vmap: float | str
+    lanes: float
+    """CPU seconds per lane-step."""
+
+
+def measure(work: Workload, width: int, num_lanes: int, seconds: float) -> Cell:
+    ways = {"separate": separate(work, width)}
+    vmapped = plain_vmap(work, width, num_lanes)
+    with ExitStack() as stack:
+        ways["lanes"] = lanes(work, width, num_lanes, stack)
+        if not isinstance(vmapped, str):
+            ways["vmap"] = vmapped
+        times = time_in_turns(ways, seconds)
+    return Cell(
+        num_lanes=num_lanes,
+        separate=times["separate"],
+        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / num_lanes,
+        lanes=times["lanes"] / num_lanes,
+    )
+
+
+def show_row(name: str, width: int, cells: list[Cell], picked: int) -> list[str]:
+    best = min(cell.lanes for cell in cells)
+    lines = []
+    for cell in cells:
+        alone = cell.separate
+        vmapped = "-" if isinstance(cell.vmap, str) else f"{cell.vmap * 1e6:,.0f}"
+        against = "-" if isinstance(cell.vmap, str) else f"{cell.vmap / cell.lanes:.2f}"
+        mark = " ← picked" if cell.num_lanes == picked else ""
+        lines.append(
+            f"| {name} | {width} | {cell.num_lanes}{mark} | {alone * 1e6:,.0f} | {vmapped} | {cell.lanes * 1e6:,.0f} "
+            f"| {alone / cell.lanes:.2f} | {against} | {best / cell.lanes:.2f} |"
+        )
+    return lines
+
+
+def judge(rows: dict[tuple[str, int], tuple[list[Cell], int]]) -> list[str]:
+    """Compare with the aims."""
+    slower, narrow, picks = [], [], []
+    for (name, width), (cells, picked) in rows.items():
+        for cell in cells:
+            if not isinstance(cell.vmap, str):
+                ratio = cell.vmap / cell.lanes
+                if ratio < 1:
+                    slower.append(f"{name} {width} x {cell.num_lanes}: {ratio:.2f}")
+                if width == 16 and cell.num_lanes == 32:
+                    narrow.append(f"{name} {ratio:.2f}")
+        speed = {cell.num_lanes: 1.0 if cell.num_lanes == 1 else cell.separate / cell.lanes for cell in cells}
+        if picked in speed:
+            best = max(speed.values())
+            picks.append(
+                f"{name} {width}: {picked} lanes, {speed[picked]:.2f} x separate, {speed[picked] / best:.2f} of best"
+            )
+    return [
+        "", "## Aims", "",
+        f"- Cells slower than plain vmap: {'; '.join(slower) or 'none'}.",
+        f"- Against plain vmap at width 16 and 32 lanes (aim 1.5): {', '.join(narrow)}.",
+        "- Picked sizes (aims: at least 0.97 x separate, at least 0.95 of the best size of the row):",
+        *(f"  - {line}" for line in picks),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=["MLP", "CNN", "LSTM", "GPT-2"])
+    parser.add_argument("--widths", nargs="*", type=int, default=[16, 64, 256])
+    parser.add_argument("--lanes", nargs="*", type=int, default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=0.6, help="CPU seconds to spend on each way of each cell")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    print(heading("Lanes against separate training and plain vmap"))
+    print(
+        "CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster.\n"
+    )
+    print("| model | width | lanes | separate | vmap | Headwater | x separate | x vmap | of row's best |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    rows = {}
+    known = workloads()
+    for name in options.models:
+        for width in options.widths:
+            work = known[name]
+            profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
+            assert ending is None, ending
+            cells = [measure(work, width, size, options.seconds) for size in options.lanes]
+            rows[name, width] = cells, profile.num_lanes
+            print("\n".join(show_row(name, width, cells, profile.num_lanes)), flush=True)
+    failed = {cell.vmap for cells, _ in rows.values() for cell in cells if isinstance(cell.vmap, str)}
+    print("\n".join(judge(rows)))
+    print(*(f"\n- plain vmap does not run: {reason}" for reason in failed))
+
+
+if __name__ == "__main__":
+    main()
