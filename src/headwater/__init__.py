@@ -19,14 +19,22 @@ from typing import TYPE_CHECKING, Any
 from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
 
 if TYPE_CHECKING:
+    from headwater.report import Callback
+    from headwater.report.mirroring import OptunaMirror
+    from headwater.report.mlflow_logging import MLflowCallback
+    from headwater.report.tensorboard_logging import TensorBoardCallback
     from headwater.study import Study
     from headwater.train import Trial
     from headwater.trials import Result, TrialRecord
 
 __all__ = [
+    "Callback",
+    "MLflowCallback",
+    "OptunaMirror",
     "Result",
     "Space",
     "Study",
+    "TensorBoardCallback",
     "Trial",
     "TrialRecord",
     "choice",
@@ -39,8 +47,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Callback": "headwater.report",
+    "MLflowCallback": "headwater.report.mlflow_logging",
+    "OptunaMirror": "headwater.report.mirroring",
     "Result": "headwater.trials",
     "Study": "headwater.study",
+    "TensorBoardCallback": "headwater.report.tensorboard_logging",
     "Trial": "headwater.train",
     "TrialRecord": "headwater.trials",
 }

@@ -112,6 +112,8 @@ class Loop:
         for number in dropped:
             self._tally.end(Status.STOPPED)
             self._tools.shelf.drop(number)
+            for callback in self._tools.callbacks:
+                callback.on_end(number, Status.STOPPED)
         return segments
 
     def result(self, storage: str) -> Result:

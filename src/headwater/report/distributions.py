@@ -22,7 +22,7 @@ from optuna.distributions import (
 
 from headwater.space import QLogUniform, QUniform
 
-Label: TypeAlias = None | bool | int | float | str
+Label: TypeAlias = bool | int | float | str | None
 """What Optuna takes as a category."""
 
 MAX_NAME = 200

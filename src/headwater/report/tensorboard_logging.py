@@ -75,7 +75,7 @@ class TensorBoardCallback(Callback):
         if number not in self._begun:
             self._begun.add(number)
             folder.mkdir(parents=True, exist_ok=True)
-            start = _start_session(self._new.pop(number).config, group, self._clock())
+            start = _start_session(self._new.pop(number).config, f"{self._home.name}/{group}", self._clock())
             events = [Event(wall_time=self._clock(), file_version="brain.Event:2"), self._as_event(start), *events]
         with (folder / self._file).open("ab") as file:
             writer = RecordWriter(file)

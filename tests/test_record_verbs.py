@@ -1,0 +1,204 @@
+"""The verbs that hand a record on: what they print where, and with which status they end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+from typer.testing import CliRunner, Result
+
+from headwater.cli import app
+
+STUDY = """
+import headwater as hw
+
+def train(trial):
+    for epoch in trial.epochs(3):
+        trial.report(loss=trial.config["lr"] * (3 - epoch))
+
+space = {"lr": hw.choice([0.1, 0.2, 0.4]), "kind": hw.choice([dict, len])}
+study = hw.Study(train, space=space, metric="loss", lanes=1)
+"""
+ENDLESS = """
+import sys
+import headwater as hw
+
+def train(trial):
+    for epoch in trial.epochs(10**9):
+        trial.report(loss=1.0)
+        if epoch == 0:
+            print("reported", flush=True)
+
+study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
+NUM_TRIALS = 3
+"""
+DEADLINE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in an empty directory, and give back what loading a script changes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADWATER_STORAGE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "argv", ["headwater"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_study.py").write_text(STUDY)
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    yield tmp_path
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def endless(place: Path) -> Iterator[subprocess.Popen[str]]:
+    """A study that runs in another process and has reported."""
+    command = [sys.executable, "-m", "headwater", "run", "endless.py"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"}
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reported\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.communicate()
+
+
+# export
+
+
+def test_a_table_goes_to_the_terminal() -> None:
+    invoke("run", "my_study.py")
+    result = invoke("export")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert result.exit_code == 0
+    assert [row["number"] for row in rows] == [str(number) for number in range(6)]
+    assert {row["config.kind"] for row in rows} == {"dict", "len"}
+
+
+def test_reports_as_json() -> None:
+    invoke("run", "my_study.py", "--trials", "2")
+    rows = json.loads(invoke("export", "train-1", "--history", "--format", "json").stdout)
+    assert [(row["number"], row["epoch"]) for row in rows] == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.parquet"])
+def test_a_file_says_by_its_name_in_which_format(name: str, place: Path) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    invoke("run", "my_study.py", "--trials", "2")
+    result = invoke("export", "--output", name)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"wrote 2 rows to {name}" in result.stderr
+    assert (place / name).read_bytes()[:4] == {"t.csv": b"numb", "t.json": b'[\n{"', "t.parquet": b"PAR1"}[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--format", "xlsx"), "--format is 'xlsx'; give --format with one of csv, json, parquet"),
+        (("--output", "table"), "'table' does not say in which format"),
+        (("--format", "parquet"), "--output trials.parquet"),
+        (("--output", "no/such/place.csv"), "cannot be written"),
+        (("nothing",), "no study named 'nothing'; there are 'train-1'"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_message_and_status_2(arguments: tuple[str, ...], part: str) -> None:
+    invoke("run", "my_study.py", "--trials", "1")
+    result = invoke("export", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert part in result.stderr
+
+
+# mirror
+
+
+def test_a_study_is_copied_into_an_optuna_storage() -> None:
+    invoke("run", "my_study.py")
+    result = invoke("mirror", "--to", "copy.db")
+    assert result.exit_code == 0, result.stderr
+    assert "6 trials; look at it with optuna-dashboard sqlite:///copy.db" in result.stdout
+    best = json.loads(invoke("best", "--json").stdout)["trials"][0]
+    copy = optuna.load_study(study_name="train-1", storage="sqlite:///copy.db")
+    assert copy.best_trial.number == best["number"]
+    assert copy.best_params == best["config"]
+
+
+def test_the_record_itself_is_no_place_for_a_copy() -> None:
+    invoke("run", "my_study.py", "--trials", "1")
+    result = invoke("mirror", "--to", "headwater.db")
+    assert result.exit_code == 2
+    assert "a record of Headwater's own" in result.stderr
+    assert invoke("show").exit_code == 0
+
+
+# stop
+
+
+def test_a_study_in_another_process_ends_after_its_next_report(endless: subprocess.Popen[str]) -> None:
+    asked = invoke("stop")
+    assert asked.exit_code == 0, asked.stderr
+    assert f"process {endless.pid}" in asked.stdout
+    _, told = endless.communicate(timeout=DEADLINE_S)
+    assert endless.returncode == 130
+    assert "asked to stop; what was under way can be resumed" in told
+    assert "go on with headwater resume endless.py" in told
+    assert "Traceback" not in told
+    assert "running" in invoke("show").stdout
+    again = invoke("stop")
+    assert again.exit_code == 2
+    assert "study 'train-1' is not running" in again.stderr
+
+
+def test_a_study_that_was_killed_is_not_running(endless: subprocess.Popen[str]) -> None:
+    endless.send_signal(signal.SIGKILL)
+    endless.communicate(timeout=DEADLINE_S)
+    result = invoke("stop")
+    assert result.exit_code == 2
+    assert f"process {endless.pid}, which ran it, was killed" in result.stderr
+    assert "headwater resume" in result.stderr
+
+
+def test_a_study_that_has_ended_is_not_running() -> None:
+    invoke("run", "my_study.py", "--trials", "1")
+    result = invoke("stop", "train-1")
+    assert result.exit_code == 2
+    assert "is not running, so there is nothing to stop; look at it with headwater show train-1" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["export", "mirror", "stop"])
+def test_without_a_record_nothing_is_made(verb: str, place: Path) -> None:
+    result = invoke(verb)
+    assert result.exit_code == 2
+    assert str(place / "headwater.db") in result.stderr
+    assert list(place.glob("*.db")) == []
+
+
+@pytest.mark.parametrize("verb", ["export", "mirror", "stop"])
+def test_every_verb_has_help(verb: str) -> None:
+    assert "Usage" in invoke(verb, "--help").stdout
+
+
+@pytest.mark.parametrize("arguments", [("export",), ("stop",)])
+def test_what_only_reads_does_not_import_torch(arguments: tuple[str, ...]) -> None:
+    invoke("run", "my_study.py", "--trials", "1")
+    script = (
+        "import sys\nfrom headwater.cli import main\n"
+        "try:\n    main()\nfinally:\n    sys.exit('torch' in sys.modules or 'optuna' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
