@@ -9,7 +9,6 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -132,8 +131,8 @@ def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None]
     return step
 
 
-def lanes(work: Workload, width: int, num_lanes: int, stack: ExitStack) -> Callable[[], None]:
-    """The loop of `separate`, under the engine that the user's function runs under."""
+def lanes(work: Workload, width: int, num_lanes: int, count: int) -> Callable[[], None]:
+    """Several steps of the loop of `separate`, under the engine that the user's function runs under."""
     members = list(members_of(num_lanes))
     roster = Roster([lane.config for lane in members])
     engine = LaneEngine(members, roster, torch.device("cpu"), Strategies())
@@ -142,13 +141,14 @@ def lanes(work: Workload, width: int, num_lanes: int, stack: ExitStack) -> Calla
     rates = LaneConfig(roster)["lr"]
     optimizer = engine.add_optimizer(torch.optim.SGD, model, {"lr": rates, "momentum": MOMENTUM}, None)
 
-    def step() -> None:
-        with engine.running(function):
-            optimizer.zero_grad()
-            F.cross_entropy(model(work.x), work.y).backward()
-            optimizer.step()
+    def steps() -> None:
+        with engine.running(function):  # once, as in a study
+            for _ in range(count):
+                optimizer.zero_grad()
+                F.cross_entropy(model(work.x), work.y).backward()
+                optimizer.step()
 
-    return step
+    return steps
 
 
 def members_of(num_lanes: int) -> Iterator[Lane]:
@@ -180,19 +180,26 @@ class Cell:
 
 
 def measure(work: Workload, width: int, num_lanes: int, seconds: float) -> Cell:
-    ways = {"separate": separate(work, width)}
+    count = 8 if num_lanes * width <= 2048 else 1
     vmapped = plain_vmap(work, width, num_lanes)
-    with ExitStack() as stack:
-        ways["lanes"] = lanes(work, width, num_lanes, stack)
-        if not isinstance(vmapped, str):
-            ways["vmap"] = vmapped
-        times = time_in_turns(ways, seconds)
+    ways = {"separate": repeat(separate(work, width), count), "lanes": lanes(work, width, num_lanes, count)}
+    if not isinstance(vmapped, str):
+        ways["vmap"] = repeat(vmapped, count)
+    times = time_in_turns(ways, seconds)
     return Cell(
         num_lanes=num_lanes,
-        separate=times["separate"],
-        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / num_lanes,
-        lanes=times["lanes"] / num_lanes,
+        separate=times["separate"] / count,
+        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / count / num_lanes,
+        lanes=times["lanes"] / count / num_lanes,
     )
+
+
+def repeat(step: Callable[[], None], count: int) -> Callable[[], None]:
+    def steps() -> None:
+        for _ in range(count):
+            step()
+
+    return steps
 
 
 def show_row(name: str, width: int, cells: list[Cell], picked: int) -> list[str]:
@@ -246,9 +253,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print(heading("Lanes against separate training and plain vmap"))
-    print(
-        "CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster.\n"
-    )
+    print("CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster.\n")
     print("| model | width | lanes | separate | vmap | Headwater | x separate | x vmap | of row's best |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     rows = {}

@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -124,6 +124,7 @@ def _plain_function(function: Any) -> FunctionType | None:
     return function if isinstance(function, FunctionType) else None
 
 
+@cache
 def _only_called(module: ModuleType | None) -> frozenset[str]:
     """Return those of `NAMES` that the module's code only ever calls (`math`: only reads attributes of)."""
     try:
