@@ -187,7 +187,7 @@ def test_a_loop_in_the_lane_mode_trains_with_a_closure_and_hooks() -> None:
         def closure() -> Tensor:
             optimizer.zero_grad()
             loss: Tensor = race.model(x).square().mean()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+            loss.backward()
             return loss
 
         losses = [stack_of(optimizer.step(closure)) for _ in range(3)]
@@ -195,7 +195,7 @@ def test_a_loop_in_the_lane_mode_trains_with_a_closure_and_hooks() -> None:
         for step in range(3):
             solo.zero_grad()
             loss: Tensor = model(x).square().mean()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+            loss.backward()
             solo.step()
             torch.testing.assert_close(losses[step][lane], loss)
     race.check()

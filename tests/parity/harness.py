@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from tests.parity.tasks import Recipe, Settings, Task
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from headwater.fuse.strategies import Strategies
 from headwater.train import Trial
 from headwater.train.engines import LaneState
 from headwater.train.running import Workshop, run_group
 from headwater.train.seeding import mix_seed
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
-from tests.parity.tasks import Recipe, Settings, Task
 
 SEED = 11
 NUM_EPOCHS = 2
@@ -61,13 +62,16 @@ class Case:
         return self.recipe.lanes(self.task, self.dtype)[:num_lanes]
 
 
+def open_workshop(case: Case, *ways: str) -> Workshop:
+    """Return what trains the case; calls that can be done in these ways are, others in the fastest."""
+    return Workshop(training_function(case), strategies=Strategies(preset=ways), always_fuse=True)
+
+
 def train_lanes(case: Case, settings: Sequence[Settings], workshop: Workshop | None = None) -> dict[int, Trained]:
     """Train all lanes as one group, and take each of them out at its last report."""
     collector = Collector()
     lanes = tuple(Lane(number=number, config=dict(item), seed=SEED) for number, item in enumerate(settings))
-    shop = workshop or Workshop(training_function(case), always_fuse=True)
-    ending = run_group(shop, TrialGroup(lanes=lanes), collector)
-    require_done(ending)
+    require_done(run_group(workshop or open_workshop(case), TrialGroup(lanes=lanes), collector))
     return collector.trained
 
 
@@ -99,7 +103,7 @@ def train_plain(case: Case, settings: Settings, number: int = 0) -> Trained:
     kind = case.recipe.optimizer(settings)
     kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
     optimizer = kind(model.parameters(), **case.recipe.options(settings))
-    metrics = []
+    metrics: list[Mapping[str, float]] = []
     for epoch in range(NUM_EPOCHS):
         torch.manual_seed(mix_seed(SEED, "epoch", epoch))
         order = Generator().manual_seed(mix_seed(mix_seed(SEED, "stream", 0), "pass", epoch))
@@ -141,9 +145,10 @@ class Collector:
     def __init__(self) -> None:
         self.trained: dict[int, Trained] = {}
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState]) -> list[Decision]:
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
         for report in reports:
             state = capture(report.number)
+            assert state is not None
             before = self.trained[report.number].metrics if report.number in self.trained else []
             self.trained[report.number] = Trained(
                 weights=state.models[0], optimizer=state.optimizers[0], metrics=[*before, report.metrics]

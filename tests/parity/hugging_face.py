@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import transformers as hf
-from torch import Tensor, nn
-
 from tests.parity.tasks import (
     NUM_CLASSES,
     NUM_TOKENS,
@@ -17,6 +15,7 @@ from tests.parity.tasks import (
     draw_images,
     draw_sentences,
 )
+from torch import Tensor, nn
 
 
 def _task(build: Callable[..., Any], *input_names: str, smooth: Settings | None = None, **options: Any) -> Task:
@@ -45,45 +44,73 @@ def _build_gpt2() -> Any:
 def _build_bert() -> Any:
     return hf.BertForSequenceClassification(
         hf.BertConfig(
-            vocab_size=NUM_TOKENS, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-            max_position_embeddings=16, num_labels=NUM_CLASSES,
-        )  # fmt: skip
+            vocab_size=NUM_TOKENS,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=16,
+            num_labels=NUM_CLASSES,
+        )
     )
 
 
 def _build_llama() -> Any:
     return hf.LlamaForCausalLM(
         hf.LlamaConfig(
-            vocab_size=NUM_TOKENS, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=16, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
+            vocab_size=NUM_TOKENS,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=16,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
     )
 
 
 def _build_vit() -> Any:
     return hf.ViTForImageClassification(
         hf.ViTConfig(
-            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=16,
-            patch_size=4, num_labels=NUM_CLASSES,
-        )  # fmt: skip
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            image_size=16,
+            patch_size=4,
+            num_labels=NUM_CLASSES,
+        )
     )
 
 
 def _build_swin() -> Any:
     return hf.SwinForImageClassification(
         hf.SwinConfig(
-            image_size=32, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4,
+            image_size=32,
+            patch_size=4,
+            embed_dim=8,
+            depths=[2, 2],
+            num_heads=[2, 4],
+            window_size=4,
             num_labels=NUM_CLASSES,
-        )  # fmt: skip
+        )
     )
 
 
 def _build_t5() -> Any:
     return hf.T5ForConditionalGeneration(
         hf.T5Config(
-            vocab_size=NUM_TOKENS, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
+            vocab_size=NUM_TOKENS,
+            d_model=16,
+            d_kv=8,
+            d_ff=32,
+            num_layers=2,
+            num_heads=2,
+            decoder_start_token_id=0,
             pad_token_id=0,
-        )  # fmt: skip
+        )
     )
 
 
@@ -104,7 +131,9 @@ HUGGING_FACE_TASKS = {
     "vit": _task(_build_vit, "pixel_values", draw=draw_images(16)),
     "swin": _task(_build_swin, "pixel_values", draw=draw_images(32)),
     "t5": _task(_build_t5, "input_ids", "decoder_input_ids", draw=draw_continuations(7), max_norm=1.0),
-    "hf-resnet": _task(_build_resnet, "pixel_values", draw=draw_images(32), smooth={"hidden_act": "silu"}, lr=0.02, max_norm=0.3),
+    "hf-resnet": _task(
+        _build_resnet, "pixel_values", draw=draw_images(32), smooth={"hidden_act": "silu"}, lr=0.02, max_norm=0.3
+    ),
     "mobilenet-v2": _task(
         _build_mobilenet,
         "pixel_values",

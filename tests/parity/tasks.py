@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -115,7 +115,7 @@ def _lanes(scale: float, task: Task, **columns: Sequence[Any]) -> list[dict[str,
 
 
 def _epsilon(dtype: torch.dtype) -> float:
-    """Return what keeps Adam from blowing rounding errors up: gradients that are zero in theory are noise in practice."""
+    """Return what keeps Adam from blowing up rounding errors: gradients that should be zero are noise in practice."""
     return 1e-8 if dtype == torch.float64 else 1e-3
 
 
@@ -123,17 +123,21 @@ RECIPES = {
     "sgd": Recipe(
         optimizer=lambda settings: torch.optim.SGD,
         options=lambda settings: {
-            "lr": settings["lr"], "momentum": settings["momentum"], "weight_decay": settings["weight_decay"],
+            "lr": settings["lr"],
+            "momentum": settings["momentum"],
+            "weight_decay": settings["weight_decay"],
             "nesterov": settings["nesterov"],
-        },  # fmt: skip
+        },
         lanes=lambda task, dtype: _lanes(1.0, task, momentum=MOMENTA, nesterov=[bool(item) for item in MOMENTA]),
     ),
     "adamw": Recipe(
         optimizer=lambda settings: torch.optim.AdamW,
         options=lambda settings: {
-            "lr": settings["lr"], "betas": (settings["beta1"], settings["beta2"]), "eps": settings["eps"],
+            "lr": settings["lr"],
+            "betas": (settings["beta1"], settings["beta2"]),
+            "eps": settings["eps"],
             "weight_decay": settings["weight_decay"],
-        },  # fmt: skip
+        },
         lanes=lambda task, dtype: _lanes(
             0.1, task, beta1=[pair[0] for pair in BETAS], beta2=[pair[1] for pair in BETAS], eps=[_epsilon(dtype)] * 7
         ),

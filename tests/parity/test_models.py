@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from tests.parity.harness import Case, require_parity, train_lanes, train_plain
 from tests.parity.hugging_face import HUGGING_FACE_TASKS
 from tests.parity.tasks import RECIPES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from itertools import pairwise
 
 from tests.parity.tasks import (
     NUM_CLASSES,
@@ -13,6 +13,7 @@ from tests.parity.tasks import (
     draw_sentences,
     draw_vectors,
 )
+from torch import Tensor, nn
 
 
 def build_mlp(settings: Settings) -> nn.Module:
@@ -64,7 +65,7 @@ class ResNet18(nn.Module):
         )
         widths = [width, width, 2 * width, 4 * width, 8 * width]
         blocks: list[nn.Module] = []
-        for stage, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+        for stage, (before, after) in enumerate(pairwise(widths)):
             blocks.append(ResidualBlock(before, after, 1 if stage == 0 else 2, activation))
             blocks.append(ResidualBlock(after, after, 1, activation))
         self.blocks = nn.Sequential(*blocks)

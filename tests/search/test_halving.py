@@ -104,7 +104,7 @@ def test_sound_trials_fill_the_places_of_diverged_ones() -> None:
 def test_a_trial_that_came_to_its_end_keeps_its_place_without_training() -> None:
     records = SimulatedStudy(make_problem(9, 50), lose, num_epochs=3).run(SHA(), slots=2)
     assert Counter((record.status, record.epochs) for record in records) == {
-        (Status.PAUSED, 1): 6,
+        (Status.STOPPED, 1): 6,
         (Status.COMPLETED, 3): 3,
     }
 
@@ -117,3 +117,27 @@ def test_losers_are_named_once_so_that_their_checkpoints_can_go() -> None:
         searcher.finish(segment.number, Status.PAUSED)
     assert list(searcher.take_dropped()) == [3, 4, 5, 6, 7, 8]
     assert list(searcher.take_dropped()) == []
+
+
+def test_a_bracket_waits_for_the_one_before_the_last_however_fast_the_last_is() -> None:
+    searcher = Hyperband(concurrency=2)(make_problem(100, 3))
+    brackets: dict[int, list[int]] = {1: [], 3: []}
+    for segment in searcher.propose(100):
+        brackets[segment.until or 0].append(segment.number)
+    assert brackets == {1: [0, 1, 2], 3: [3, 4]}
+    for number in brackets[3]:
+        for epoch in (1, 2, 3):
+            searcher.observe(Report(number=number, epoch=epoch, metrics={"loss": 1.0}))
+        searcher.finish(number, Status.PAUSED)
+    assert [list(searcher.propose(100)) for _ in range(2)] == [[], []]
+
+
+def test_a_finished_study_that_is_given_more_trials_fills_its_stages_from_those_that_are_left() -> None:
+    study = SimulatedStudy(make_problem(9, 13), lose, num_epochs=13)
+    study.run(SHA(), slots=4)
+    records = study.run(SHA(), num_trials=27, slots=4)
+    dropped = [record.number for record in records[:9] if record.epochs == 1]
+    reached = Counter(record.epochs for record in records if record.number not in dropped)
+    assert len(dropped) == 6
+    assert reached[13] + reached[4] >= 9
+    assert reached[13] >= 3

@@ -33,9 +33,10 @@ class Notebook:
         self.num_lanes_by_step: list[int] = []
         self._decide = decide
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState]) -> list[Decision]:
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
         self.reports += reports
-        self.states |= {report.number: capture(report.number) for report in reports}
+        captured = {report.number: capture(report.number) for report in reports}
+        self.states |= {number: state for number, state in captured.items() if state is not None}
         return [self._decide(report) for report in reports]
 
     def expect(self, num_epochs: int) -> None:

@@ -80,7 +80,9 @@ def test_a_key_that_no_lane_has_is_missing() -> None:
         config["b"]
 
 
-@pytest.mark.parametrize("ask", [lambda config: config["b"], lambda config: config.get("b"), lambda config: "b" in config])
+@pytest.mark.parametrize(
+    "ask", [lambda config: config["b"], lambda config: config.get("b"), lambda config: "b" in config]
+)
 def test_lanes_part_by_a_key_that_only_some_of_them_have(ask: Any) -> None:
     config, roster = open_asked({"a": 1}, {"a": 1, "b": 2})
     with pytest.raises(LanesPart):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
+from tests.train.lab import Decide, Notebook, require_equal_states, run, run_alone, run_done
+from tests.train.workout import CONFIGS, NUM_EPOCHS, OPTIMIZERS, SCHEDULES, workout
 
 from headwater.train.engines import LaneState
 from headwater.trials import Decision, Outcome, Report
-from tests.train.lab import Decide, Notebook, require_equal_states, run, run_alone, run_done
-from tests.train.workout import CONFIGS, NUM_EPOCHS, OPTIMIZERS, SCHEDULES, workout
 
 CLOSE = 1e-12
 

@@ -148,7 +148,9 @@ def test_a_dataset_with_keywords_and_a_loader_give_the_same(options: dict[str, A
     assert len(from_keywords) == len(from_loader) == len(plain)
 
 
-@pytest.mark.parametrize("data", [NUMBERS, Squares(), Pairs(), [1, 2, 3, 4, 5]], ids=["tensors", "dicts", "tuples", "list"])
+@pytest.mark.parametrize(
+    "data", [NUMBERS, Squares(), Pairs(), [1, 2, 3, 4, 5]], ids=["tensors", "dicts", "tuples", "list"]
+)
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_batches_are_torchs_own(data: Any, num_workers: int) -> None:
     options: dict[str, Any] = {"batch_size": 2, "shuffle": True, "num_workers": num_workers}
@@ -165,7 +167,7 @@ def test_columns_of_any_type_and_rank_come_as_torch_collates_them() -> None:
 def test_a_batch_shares_no_memory_with_the_data() -> None:
     data = TensorDataset(torch.zeros(4, 2))
     for (batch,) in open_stream(data, 0, CPU, batch_size=4):
-        batch += 1
+        batch.add_(1)
     assert data.tensors[0].sum() == 0
 
 
@@ -177,7 +179,9 @@ def test_a_collate_function_of_the_users_own_is_called() -> None:
 @pytest.mark.parametrize("as_loader", [False, True], ids=["keywords", "loader"])
 def test_an_iterable_dataset_is_read_in_its_own_order(as_loader: bool) -> None:
     data = Counting()
-    stream = open_stream(DataLoader(data, batch_size=3) if as_loader else data, 0, CPU, **({} if as_loader else {"batch_size": 3}))
+    stream = open_stream(
+        DataLoader(data, batch_size=3) if as_loader else data, 0, CPU, **({} if as_loader else {"batch_size": 3})
+    )
     assert [batch.tolist() for batch in stream] == [[0, 1, 2], [3, 4, 5], [6]]
 
 

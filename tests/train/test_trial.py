@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.train.lab import SEED, run, run_alone, run_done
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from headwater.train import Trial
 from headwater.train.seeding import mix_seed
 from headwater.trials import Decision, Outcome, Report
-from tests.train.lab import SEED, run, run_alone, run_done
 
 TWO = [{"lr": 0.1}, {"lr": 0.2}]
 
@@ -86,19 +86,21 @@ def test_two_reports_in_an_epoch_have_different_numbers() -> None:
 
 @fused_and_plain
 def test_every_epoch_draws_from_a_seed_of_its_own(configs: list[dict[str, Any]]) -> None:
-    drawn = []
+    drawn: list[Any] = []
 
     def train(trial: Trial) -> None:
-        for _ in trial.epochs(2):
-            drawn.append(torch.rand(1).item())
+        drawn.extend(torch.rand(1).item() for _ in trial.epochs(2))
 
     run_either(train, configs)
-    expected = [torch.rand(1, generator=torch.Generator().manual_seed(mix_seed(SEED, "epoch", epoch))).item() for epoch in (0, 1)]
+    expected = [
+        torch.rand(1, generator=torch.Generator().manual_seed(mix_seed(SEED, "epoch", epoch))).item()
+        for epoch in (0, 1)
+    ]
     assert drawn == expected
 
 
 def test_the_function_starts_from_the_seed_of_the_study() -> None:
-    drawn = []
+    drawn: list[Any] = []
 
     def train(trial: Trial) -> None:
         drawn.append((trial.seed, torch.rand(1).item(), float(np.random.rand())))
@@ -139,7 +141,9 @@ def test_numbers_that_differ_are_reported_lane_by_lane() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", ["high", None, [1, 2], torch.ones(3), {"a": 1}, object()], ids=["text", "none", "list", "tensor", "dict", "object"]
+    "garbage",
+    ["high", None, [1, 2], torch.ones(3), {"a": 1}, object()],
+    ids=["text", "none", "list", "tensor", "dict", "object"],
 )
 @fused_and_plain
 def test_what_is_no_number_is_refused(garbage: Any, configs: list[dict[str, Any]]) -> None:
@@ -165,7 +169,7 @@ def test_a_report_without_a_metric_is_refused() -> None:
 @fused_and_plain
 def test_a_model_that_is_no_module_is_refused(configs: list[dict[str, Any]]) -> None:
     assert "takes a module or a function" in refusal(lambda trial: trial.prepare_model(3), configs)  # type: ignore[arg-type]
-    assert "returned int, not a torch.nn.Module" in refusal(lambda trial: trial.prepare_model(lambda: 3), configs)  # type: ignore[arg-type, return-value]
+    assert "returned int, not a torch.nn.Module" in refusal(lambda trial: trial.prepare_model(lambda: 3), configs)  # type: ignore[type-var]
 
 
 @fused_and_plain

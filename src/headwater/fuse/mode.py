@@ -24,7 +24,17 @@ from headwater.fuse.layouts import CONVOLUTIONS, Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
-from headwater.fuse.targets import claim_gradient, narrow, promote, target_of, widen, write_out, writes_in_place
+from headwater.fuse.targets import (
+    NORMS,
+    claim_gradient,
+    narrow,
+    promote,
+    promote_statistics,
+    target_of,
+    widen,
+    write_out,
+    writes_in_place,
+)
 
 NO_KWARGS: Mapping[str, Any] = {}
 
@@ -93,9 +103,7 @@ class LaneMode(TorchFunctionMode):
         if is_transforming():
             return func(*self._as_tensors(list(args)), **self._as_tensors(dict(kwargs)))
         if torch.is_grad_enabled():
-            self._refuse_unprepared(args)
-            if kwargs:
-                self._refuse_unprepared(kwargs.values())
+            self._refuse_unprepared((*args, *kwargs.values()) if kwargs else args)
         if kwargs and (kwargs.get("out") is not None or kwargs.get("requires_grad")):
             return self._finish(func, args, kwargs)
         displaced = self._layouts.prepare(func, args, kwargs)
@@ -105,6 +113,8 @@ class LaneMode(TorchFunctionMode):
         return self._layouts.compare(func, args, kwargs, answer) if func in CONVOLUTIONS else answer
 
     def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if func in NORMS:
+            promote_statistics(args, kwargs, self.num_lanes)
         rule = self._rules.get(func)
         if rule is not None:
             answer = rule(self, func, *args, **kwargs)

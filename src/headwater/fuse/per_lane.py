@@ -6,13 +6,15 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Number
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
 
 Operation: TypeAlias = Callable[..., Any]
+
+_NO_NUMBERS = (list, tuple, bytes)
 
 
 def lane_value(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
@@ -210,8 +212,8 @@ class PerLane:
         return self._lane_by_lane(operation, [(value,) for value in self.values], recipe)
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
-        if not isinstance(other, PerLane) and hasattr(other, "__torch_function__"):
-            return NotImplemented  # a tensor: its own operator takes over
+        if isinstance(other, _NO_NUMBERS) or (not isinstance(other, PerLane) and hasattr(other, "__torch_function__")):
+            return NotImplemented  # a tensor's or a list's own operator takes over
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
         recipe = _combine(self.recipe, other, operation, symbol, swapped)
@@ -354,6 +356,12 @@ class PerLaneText(str):
 
     def __radd__(self, other: str) -> str:
         return other + self.one()
+
+    def __mul__(self, times: SupportsIndex) -> str:
+        return self.one() * times
+
+    def __rmul__(self, times: SupportsIndex) -> str:
+        return self.one() * times
 
     def __lt__(self, other: str) -> bool:
         return self.one() < other

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
@@ -65,6 +66,22 @@ def promote(target: Tensor, num_lanes: int, name: str) -> None:
     if num_holders(target) > 1 or not target.untyped_storage().resizable():
         raise _shared_memory(target, name)
     _swap(target, lanes_of(widen(target, num_lanes).clone()), name)
+
+
+def promote_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes: int) -> None:
+    """Give each lane running statistics of its own: a norm moves them on in place, and does not say so.
+
+    The arguments are those of `batch_norm` or `instance_norm`.
+    """
+    moves = kwargs.get("training", kwargs.get("use_input_stats", args[5] if len(args) > 5 else True))
+    named = (kwargs.get("running_mean"), kwargs.get("running_var"))
+    for tensor in (*args[1:3], *named) if moves else ():
+        if isinstance(tensor, Tensor) and not is_lane_tensor(tensor):
+            promote(tensor, num_lanes, "a norm")
+
+
+NORMS = frozenset({F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm})
+"""Whose running statistics are written into, without a trace in their name or version."""
 
 
 def claim_gradient(tensor: Tensor, num_lanes: int) -> None:

@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headwater.search.ledger import INFEASIBLE, Ledger
 from headwater.search.problem import Problem, check_at_least
@@ -14,12 +13,9 @@ from headwater.search.protocol import Searcher
 from headwater.search.rungs import check_ladder, choose_max_epochs, list_rungs
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
-from headwater.search.suggesting import Intake, build_intake, check_suggest
+from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest
 from headwater.search.timeline import Timeline
 from headwater.trials import Segment
-
-if TYPE_CHECKING:
-    from headwater.search.suggesting import Suggest
 
 CONCURRENCY = 32
 """How many trials are imagined to run at once where only promotions depend on results."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 from headwater.errors import StudyError
 from headwater.search.ledger import Ledger
@@ -24,11 +23,8 @@ from headwater.search.rungs import (
 )
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Course, Lesson, Stages
-from headwater.search.suggesting import Intake, build_intake, check_suggest, learns
+from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest, learns
 from headwater.trials import Segment
-
-if TYPE_CHECKING:
-    from headwater.search.suggesting import Suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +119,7 @@ def run_bracket(trials: Sequence[Segment], plan: Callable[[int], Sequence[Stage]
         found = list(zip(scores, left, strict=True))
         lessons += [Lesson(number=number, epochs=stage.until, score=score) for score, number in found]
         num_kept = stages[index + 1].num_trials if index + 1 < len(stages) else 0
-        kept = rank(found, num_kept)
+        kept = rank([item for item in found if ledger.can_go_on(item[1], stage.until)], num_kept)
         if num_kept:
             for number in sorted(left.keys() - kept):
                 ledger.drop(number)

@@ -61,8 +61,9 @@ class Ledger:
             self.want(segment)
 
     def drop(self, number: int) -> None:
-        """Note that a trial, though it may be paused, is never wanted again."""
-        self._dropped.append(number)
+        """Note that a trial is never wanted again, unless it is over already."""
+        if number not in self._over:
+            self._dropped.append(number)
 
     def take_dropped(self) -> Sequence[int]:
         """Hand out the trials dropped since the last call."""
@@ -90,13 +91,17 @@ class Ledger:
         """Return how many epochs the trial has trained."""
         return next(reversed(self._curves.get(number, {})), 0)
 
-    def is_over(self, number: int, until: int) -> bool:
-        """Whether the trial had come to an end, of whatever kind, when it had trained so many epochs."""
-        return number in self._over and self.num_epochs(number) <= until
+    def has_completed(self, number: int, until: int | None = None) -> bool:
+        """Whether the training function came to its end, at this epoch or before if there is one."""
+        is_within = until is None or self.num_epochs(number) <= until
+        return self._over.get(number) is Status.COMPLETED and is_within
 
-    def is_completed(self, number: int) -> bool:
-        """Whether the training function of the trial came to its end."""
-        return self._over.get(number) is Status.COMPLETED
+    def can_go_on(self, number: int, until: int | None) -> bool:
+        """Whether the trial could be promoted from this epoch: not if it was stopped there, as dropped trials are.
+
+        It matters when a finished study is given more trials, and one that was dropped would now be good enough.
+        """
+        return self._over.get(number) is not Status.STOPPED or self.num_epochs(number) != until
 
     def curve(self, number: int) -> Sequence[float]:
         """Return the scores of a trial, epoch by epoch."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from statistics import median
-from typing import TYPE_CHECKING
 
 from headwater.search.ledger import Ledger
 from headwater.search.problem import Problem, check_at_least
@@ -14,12 +13,9 @@ from headwater.search.protocol import Searcher
 from headwater.search.sampling import CONCURRENCY
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
-from headwater.search.suggesting import Intake, build_intake, check_suggest
+from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest
 from headwater.search.timeline import Timeline
 from headwater.trials import Decision, Report, Segment
-
-if TYPE_CHECKING:
-    from headwater.search.suggesting import Suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +66,7 @@ class _Median:
 
     def take(self, segment: Segment, score: float) -> None:
         curve = self._ledger.curve(segment.number)
-        if curve and self._ledger.is_completed(segment.number):
+        if curve and self._ledger.has_completed(segment.number):
             self._averages.append(tuple(total / num for num, total in enumerate(accumulate(curve), start=1)))
         self._intake.learn(Lesson(number=segment.number, epochs=None, score=score))
 

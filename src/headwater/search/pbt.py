@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.errors import StudyError
 from headwater.search.ledger import INFEASIBLE, Ledger
@@ -15,13 +15,10 @@ from headwater.search.protocol import Searcher
 from headwater.search.rungs import choose_max_epochs
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Course, Lesson, Stages
-from headwater.search.suggesting import Intake, build_suggester, check_suggest
+from headwater.search.suggesting import Intake, Suggest, build_suggester, check_suggest
 from headwater.search.tried import Tried
 from headwater.space import Choice, Config, Domain, Grid, LogUniform, QLogUniform, QUniform, RandInt, Space, Uniform
 from headwater.trials import Segment
-
-if TYPE_CHECKING:
-    from headwater.search.suggesting import Suggest
 
 NUM_GENERATIONS = 10
 """How many stretches a training is cut into where the user does not say."""
@@ -101,7 +98,7 @@ def _replace_worst(
 ) -> list[Segment]:
     """Return the next generation: copies first, for they need the weights that the best have now."""
     ranked = sorted(found, key=lambda item: (item[0], item[1].number))
-    alive = [item[1] for item in ranked if item[0] < INFEASIBLE and not ledger.is_over(item[1].number, until)]
+    alive = [item[1] for item in ranked if item[0] < INFEASIBLE and not ledger.has_completed(item[1].number, until)]
     lost = [item[1] for item in ranked if item[0] == INFEASIBLE]
     num_replaced = min(math.ceil(len(found) * nursery.settings.quantile), len(alive) // 2)
     best, worst = alive[:num_replaced] or alive[:1], alive[len(alive) - num_replaced :]

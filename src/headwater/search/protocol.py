@@ -25,6 +25,10 @@ class Searcher(Protocol):
     halving proposes every trial up to the first rung, and promotes by proposing the same number again with a larger
     `until`; trials that it leaves paused when it ends are never trained again.
 
+    A new trial may have a parent: a paused trial, from whose weights and optimizer state it starts, at that trial's
+    epoch. It is proposed before its parent is proposed again, so the loop copies the parent's checkpoint when it opens
+    the segment. The epochs of the new trial are counted on from there.
+
     To resume, a searcher is built with the trials that the record holds, besides the space and the seed. It then goes
     on as if it had proposed and observed all of that itself, and begins with what was under way: those trials are
     proposed again, under their numbers, and go on from their last checkpoints.
@@ -59,4 +63,4 @@ class Dropping(Protocol):
     """What a searcher may offer besides: it tells which checkpoints are not needed any more."""
 
     def take_dropped(self) -> Sequence[int]:
-        """Return the trials that were dropped since the last call: paused, perhaps, but never proposed again."""
+        """Return the paused trials that were dropped since the last call and will never be proposed again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 
 from headwater.errors import StudyError
+from headwater.search.ledger import INFEASIBLE
 from headwater.search.problem import Problem, check_at_least
 
 
@@ -102,7 +103,7 @@ def require_max_epochs(name: str, own: int | None, problem: Problem, min_epochs:
 
 def rank(scores: Sequence[tuple[float, int]], num_kept: int) -> list[int]:
     """Return the numbers of the best trials, given as (score, number); equals by number, infeasible ones never."""
-    return [number for score, number in sorted(scores)[:num_kept] if score < float("inf")]
+    return [number for score, number in sorted(scores)[:num_kept] if score < INFEASIBLE]
 
 
 def _count_reductions(ratio: int, reduction: int) -> int:

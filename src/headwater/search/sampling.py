@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from headwater.errors import StudyError
 from headwater.search.ledger import Ledger
 from headwater.search.problem import Problem, check_at_least
 from headwater.search.protocol import Searcher
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
-from headwater.search.suggesting import Intake, build_suggester
+from headwater.search.suggesting import Intake, Suggest, build_suggester
 from headwater.search.timeline import Timeline
 from headwater.search.tried import Tried
 from headwater.trials import Segment
 
-if TYPE_CHECKING:
-    from headwater.search.suggesting import Suggest
-
 CONCURRENCY = 16
 """How many trials are imagined to run at once where suggestions learn from results."""
 
+_WITH_STARTUP = ("tpe", "gp", "cmaes")
 _CONCURRENCIES: Mapping[object, int] = MappingProxyType({"random": 256, "qmc": 256})
 
 
@@ -50,6 +48,9 @@ class OptunaSearch:
     def __post_init__(self) -> None:
         check_at_least("concurrency", self.concurrency, 1)
         check_at_least("num_startup", self.num_startup, 0)
+        if self.num_startup is not None and self.sampler not in _WITH_STARTUP:
+            names = ", ".join(map(repr, _WITH_STARTUP))
+            raise StudyError(f"num_startup is for {names}; give {self.sampler!r} its settings when you build it")
 
     def __call__(self, problem: Problem) -> Searcher:
         """Build the searcher."""

@@ -57,6 +57,6 @@ class ScheduledSearch:
         self._ledger.end(number, status)
 
     def take_dropped(self) -> Sequence[int]:
-        """Return the paused trials that will never be proposed again, each once."""
+        """Return the paused trials that were dropped since the last call and will never be proposed again."""
         self._schedule.advance()
         return self._ledger.take_dropped()

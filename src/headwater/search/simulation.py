@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 from headwater.search.problem import Build, Problem
-from headwater.search.protocol import Searcher
+from headwater.search.protocol import Dropping, Searcher
 from headwater.space import Config
 from headwater.trials import Decision, Report, Segment, Status, TrialRecord
 
@@ -79,6 +79,9 @@ class _Loop:
         count = rng.randint(0, num_free) if rng and self.running else num_free
         segments = self._searcher.propose(count)
         assert len(segments) <= count
+        for number in self._searcher.take_dropped() if isinstance(self._searcher, Dropping) else ():
+            assert self._study.records[number].status is Status.PAUSED, f"trial {number} is dropped, but not paused"
+            self._study.records[number] = replace(self._study.records[number], status=Status.STOPPED)
         for segment in segments:
             self._open(segment)
         return bool(self.running)

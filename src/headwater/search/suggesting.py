@@ -17,8 +17,8 @@ from headwater.trials import Segment
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-    Suggest: TypeAlias = str | BaseSampler
-    """A name, or an Optuna sampler."""
+Suggest: TypeAlias = "str | BaseSampler"
+"""A name, or an Optuna sampler."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"random": (), "tpe": (), "gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}

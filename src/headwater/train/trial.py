@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import nn
 
 from headwater.errors import LanesLeave, TrialError
 from headwater.fuse.per_lane import PerLane, PerLaneText
-from headwater.train.engines import Engine, LaneState, ModelSource
+from headwater.train.engines import Engine, LaneState
 from headwater.train.inheriting import Inherited
 from headwater.train.seeding import mix_seed, seed_everything
 from headwater.train.streams import Stream, open_stream
 from headwater.trials import Decision, Lane, Report
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Control(Protocol):
@@ -65,13 +67,14 @@ class Trial:
         self._streams: list[Stream] = []
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
-    def prepare_model(self, model: ModelSource) -> nn.Module:
+    def prepare_model(self, model: Model | Callable[[], Model]) -> Model:
         """Return the model to train: a copy of an instance, or what a factory builds.
 
         An instance gives every trial the same initial weights; a factory is called once per trial, under the trial's
         own seed.
         """
-        return self._engine.add_model(model, self._saved("models"))
+        prepared = self._engine.add_model(model, self._saved("models"))
+        return cast("Model", prepared)
 
     def prepare_data_loader(self, data: Any, **options: Any) -> Stream:
         """Return batches of a Dataset (with a DataLoader's keywords) or of a DataLoader, on the trial's device.

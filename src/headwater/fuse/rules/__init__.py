@@ -1,4 +1,4 @@
-"""Answers of our own to torch calls on lane tensors, where torch's batching is missing, slow or means something else."""
+"""Answers of our own to torch calls on lane tensors, where torch's batching is missing, slow or means another thing."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _transpose(by_lane: list[Any], depth: int, mode: LaneMode) -> Any:
 def _leave_torch(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     raise CannotFuseError(
         f"the code takes the memory of a tensor that differs by lane out of torch ({name_of(func)}), where lanes "
-        "cannot follow it; compute with torch, or take numbers out with .item() or .tolist()"
+        "cannot follow it; take numbers out with .item() or .tolist(), and leave saving weights to trial.report"
     )
 
 

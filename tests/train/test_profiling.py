@@ -1,0 +1,168 @@
+"""How many lanes pay, by a few real steps at 1, 2, 4, … of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tests.train.lab import open_lanes
+from torch import nn
+
+from headwater.errors import LanesLeave
+from headwater.train import Trial
+from headwater.train.profiling import _Stopwatch, profile_lanes
+from headwater.train.running import Workshop
+from headwater.trials import Decision, Lane, Outcome, Report
+
+
+def lanes_of(count: int, **fixed: Any) -> tuple[Lane, ...]:
+    return open_lanes({number: {"lr": 0.01 * (number + 1), **fixed} for number in range(count)})
+
+
+class Tiny:
+    """A training function that is all overhead, so that lanes pay; it counts its steps."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def __call__(self, trial: Trial) -> None:
+        layers = [layer for _ in range(4) for layer in (nn.Linear(4, 4), nn.ReLU())]
+        model = trial.prepare_model(nn.Sequential(*layers))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        x = torch.ones(2, 4)
+        for _ in trial.epochs(1000):
+            for _ in range(20):
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+                self.num_steps += 1
+            trial.report(loss=1.0)
+
+
+def test_lanes_are_chosen_where_they_are_faster() -> None:
+    profile, ending = profile_lanes(Workshop(Tiny()), lanes_of(8))
+    assert ending is None
+    assert profile.num_lanes > 1
+    assert "times as fast per step as separate training" in profile.reason
+
+
+def test_every_measurement_is_recorded() -> None:
+    profile, _ = profile_lanes(Workshop(Tiny()), lanes_of(6))
+    assert [item.num_lanes for item in profile.measurements] == [1, 2, 4, 6]
+    assert all(item.seconds_per_lane_step > 0 for item in profile.measurements)
+    assert profile.seconds_alone == profile.measurements[0].seconds_per_lane_step
+
+
+def test_the_largest_group_is_limited() -> None:
+    profile, _ = profile_lanes(Workshop(Tiny()), lanes_of(9), max_lanes=4)
+    assert [item.num_lanes for item in profile.measurements] == [1, 2, 4]
+
+
+def test_a_few_steps_are_enough() -> None:
+    function = Tiny()
+    profile_lanes(Workshop(function), lanes_of(2))
+    assert function.num_steps <= 4 * (_Stopwatch.MAX_STEPS + _Stopwatch.NUM_WARM_UP + 2)
+
+
+def test_lanes_are_not_chosen_where_they_are_slower() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        for _ in range(10):
+            for _ in range(100 * len(trial.lanes) ** 2):  # stands for work that lanes make worse
+                torch.ones(1)
+            optimizer.step()
+        trial.report(loss=1.0)
+
+    profile, _ = profile_lanes(Workshop(train), lanes_of(4))
+    assert profile.num_lanes == 1
+    assert profile.reason == "no group was faster than separate training"
+
+
+def test_a_function_without_steps_is_timed_as_a_whole_to_its_first_report() -> None:
+    reports = []
+
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(50):
+            reports.append(len(trial.lanes))
+            trial.report(loss=trial.config["lr"])
+
+    profile, ending = profile_lanes(Workshop(train), lanes_of(2))
+    assert ending is None
+    assert [item.num_lanes for item in profile.measurements] == [1, 2]
+    assert reports == [1, 2, 1, 2]
+
+
+def test_a_function_that_raises_is_left_for_its_own_run_to_tell() -> None:
+    def train(trial: Trial) -> None:
+        raise ValueError("no")
+
+    profile, ending = profile_lanes(Workshop(train), lanes_of(4))
+    assert profile.num_lanes == 1
+    assert profile.measurements == ()
+    assert ending is not None
+    assert ending.outcome is Outcome.RAISED
+
+
+def test_a_function_that_raises_in_groups_only_is_not_grouped() -> None:
+    def train(trial: Trial) -> None:
+        if len(trial.lanes) > 2:
+            raise ValueError("too many")
+        Tiny()(trial)
+
+    profile, ending = profile_lanes(Workshop(train), lanes_of(4))
+    assert [item.num_lanes for item in profile.measurements] == [1, 2]
+    assert ending is not None
+    assert len(ending.lanes) == 4
+
+
+def test_lanes_that_part_end_the_measuring() -> None:
+    def train(trial: Trial) -> None:
+        nn.Linear(2, trial.config["width"])
+        trial.report(loss=1.0)
+
+    lanes = open_lanes({number: {"width": number // 2 + 2} for number in range(4)})
+    profile, ending = profile_lanes(Workshop(train), lanes)
+    assert [item.num_lanes for item in profile.measurements] == [1, 2]
+    assert ending is not None
+    assert ending.outcome is Outcome.PARTED
+
+
+def test_the_stopwatch_leaves_out_the_warm_up_and_takes_the_lower_quartile() -> None:
+    clock = iter([0.0, 50.0, 60.0, 61.0, 63.0, 66.0, 67.0])
+    watch = _Stopwatch(lambda: next(clock))
+    for _ in range(7):
+        watch.step(1)
+    assert watch.seconds_per_step == 1
+
+
+def count_steps(watch: _Stopwatch) -> int:
+    """Step until the stopwatch has seen enough."""
+    for num_steps in range(100):
+        try:
+            watch.step(1)
+        except LanesLeave:
+            return num_steps + 1
+    raise AssertionError
+
+
+def test_the_stopwatch_ends_the_run_when_enough_time_has_passed() -> None:
+    clock = iter(range(100))
+    num_steps = count_steps(_Stopwatch(lambda: float(next(clock))))
+    assert num_steps == _Stopwatch.NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
+
+
+def test_the_stopwatch_ends_the_run_when_enough_steps_were_seen() -> None:
+    num_steps = count_steps(_Stopwatch(lambda: 0.0))
+    assert num_steps == _Stopwatch.NUM_WARM_UP + _Stopwatch.MAX_STEPS + 1
+
+
+def test_the_stopwatch_stops_at_a_report_only_where_there_are_no_steps() -> None:
+    def capture(number: int) -> Any:
+        raise AssertionError
+
+    report = Report(number=0, epoch=1, metrics={})
+    watch = _Stopwatch()
+    assert watch.report([report], capture) == [Decision.STOP]
+    watch.step(1)
+    assert watch.report([report], capture) == [Decision.CONTINUE]

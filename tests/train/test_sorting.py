@@ -1,0 +1,256 @@
+"""Which lanes train as one: learnt from every ending, for the rest of the study."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from tests.train.lab import Notebook, open_lanes
+from torch import nn
+
+from headwater.train import Trial
+from headwater.train.running import Workshop, run_group
+from headwater.train.sorting import MAX_FORKS, Sorter
+from headwater.trials import Lane, Outcome, Profile
+
+
+class Study:
+    """The loop of a study, without a searcher or a record."""
+
+    def __init__(self, function: Callable[[Trial], Any], num_lanes: int | None = 16) -> None:
+        self.remarks: list[tuple[str, tuple[int, ...]]] = []
+        self.groups: list[tuple[int, ...]] = []
+        """The groups as they were tried, in order."""
+        self.finished: list[tuple[int, ...]] = []
+        """Those of them that came to their end."""
+        self.done: list[int] = []
+        self.failed: dict[int, str] = {}
+        self.recorded: list[Profile] = []
+        self._workshop = Workshop(function)
+        self.sorter = Sorter(self._workshop, num_lanes, self._tell, self.recorded.append)
+
+    def train(self, configs: Sequence[Mapping[str, Any]]) -> None:
+        """Train these configurations until each is done or has failed."""
+        waiting = deque(self.sorter.sort(open_lanes(dict(enumerate(configs))), {}))
+        while waiting:
+            group = waiting.popleft()
+            self.groups.append(tuple(lane.number for lane in group.lanes))
+            ending = run_group(self._workshop, group, Notebook())
+            if ending.outcome is Outcome.DONE:
+                self.sorter.acquit(ending.lanes)
+                self.finished.append(self.groups[-1])
+                self.done += [lane.number for lane in ending.lanes]
+            elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
+                self.failed[ending.lanes[0].number] = ending.error
+            else:
+                waiting = deque(self.sorter.sort_again(ending, waiting, {}))
+
+    def _tell(self, text: str, lanes: Sequence[Lane]) -> None:
+        self.remarks.append((text, tuple(lane.number for lane in lanes)))
+
+
+def build(trial: Trial) -> None:
+    """A width, an activation and a branch: all that makes lanes part."""
+    layers = [nn.Linear(2, trial.config.get("width", 4)), getattr(nn, trial.config.get("act", "ReLU"))()]
+    if trial.config.get("lr", 0.1) > 0.5:
+        layers.append(nn.Identity())
+    trial.prepare_model(nn.Sequential(*layers))(torch.ones(1, 2))
+    trial.report(loss=1.0)
+
+
+def test_lanes_that_agree_train_as_one() -> None:
+    study = Study(build)
+    study.train([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}])
+    assert study.groups == [(0, 1, 2)]
+    assert study.done == [0, 1, 2]
+    assert study.remarks == []
+
+
+def test_groups_have_at_most_the_number_of_lanes() -> None:
+    study = Study(build, num_lanes=2)
+    study.train([{"lr": 0.1}] * 5)
+    assert study.groups == [(0, 1), (2, 3), (4,)]
+
+
+def test_lanes_part_by_what_the_code_asks_for_one_thing_after_the_other() -> None:
+    configs = [
+        {"width": width, "act": act, "lr": lr} for width in (4, 8) for act in ("ReLU", "GELU") for lr in (0.1, 0.2, 0.9)
+    ]
+    study = Study(build)
+    study.train(configs)
+    assert sorted(study.done) == list(range(12))
+    assert sorted(study.finished) == [(0, 1), (2,), (3, 4), (5,), (6, 7), (8,), (9, 10), (11,)]
+    labels = [text.split("`")[1] for text, _ in study.remarks]
+    assert labels == ["width", "act", "lr > 0.5"]
+
+
+def test_what_was_learnt_is_remembered_for_trials_to_come() -> None:
+    study = Study(build)
+    study.train([{"width": 4}, {"width": 8}])
+    study.groups.clear()
+    study.train([{"width": 4}, {"width": 16}, {"width": 4}, {"width": 32}])
+    assert study.groups == [(0, 2), (1,), (3,)]
+
+
+def test_a_predicate_sorts_values_that_were_never_seen() -> None:
+    study = Study(build)
+    study.train([{"lr": 0.1}, {"lr": 0.9}])
+    study.groups.clear()
+    study.train([{"lr": 0.2}, {"lr": 0.8}, {"lr": 0.3}, {"lr": 0.7}])
+    assert study.groups == [(0, 2), (1, 3)]
+
+
+def test_an_exception_is_hunted_down_to_its_lane_while_the_others_finish() -> None:
+    def train(trial: Trial) -> None:
+        rate = trial.prepare_model(nn.Linear(1, 1)).weight.sum() * 0 + trial.config["lr"]
+        if bool((rate == 0.3).item() == 1.5) or 0.3 in getattr(trial.config["lr"], "values", (trial.config["lr"],)):
+            raise ValueError("no trial likes 0.3")
+        trial.report(loss=rate)
+
+    study = Study(train)
+    study.train([{"lr": lr} for lr in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
+    assert sorted(study.done) == [0, 1, 3, 4, 5, 6]
+    assert study.failed.keys() == {2}
+    assert "ValueError: no trial likes 0.3" in study.failed[2]
+    assert study.groups == [(0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3), (0, 1), (2, 3), (2,), (3,), (4, 5, 6)]
+    assert all("halves" in text for text, _ in study.remarks)
+
+
+def test_when_all_lanes_fail_each_of_them_does() -> None:
+    def train(trial: Trial) -> None:
+        raise ValueError("never")
+
+    study = Study(train)
+    study.train([{"lr": 0.1}] * 3)
+    assert study.failed.keys() == {0, 1, 2}
+
+
+def branch(trial: Trial) -> None:
+    """Takes another way where what the model computes is large, as often as the configuration says."""
+    model = trial.prepare_model(nn.Linear(1, 1, bias=False))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0).mul_(trial.config["x"])
+        loss = model(torch.ones(1)).sum()
+        for bound in trial.config["bounds"]:
+            if loss > bound:
+                loss = loss + 0.0
+    trial.report(loss=loss)
+
+
+def test_lanes_that_compute_different_answers_fork_and_start_again() -> None:
+    study = Study(branch)
+    study.train([{"x": x, "bounds": (3.5,)} for x in range(6)])
+    assert study.groups == [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3), (4, 5)]
+    assert sorted(study.done) == list(range(6))
+    assert study.remarks[0][0].startswith("lanes part by what they computed")
+    assert study.remarks[0][1] == (0, 1, 2, 3, 4, 5)
+
+
+def test_lanes_that_fork_too_often_train_apart() -> None:
+    study = Study(branch)
+    study.train([{"x": x, "bounds": tuple(x + 0.5 for x in range(9))} for x in range(8)])
+    assert sorted(study.done) == list(range(8))
+    assert any("lanes train apart" in text for text, _ in study.remarks)
+    assert sum(len(group) > 1 for group in study.groups) <= 2**MAX_FORKS
+
+
+def test_a_value_that_lanes_computed_and_the_code_needs_as_a_number_sets_them_apart() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        with torch.no_grad():
+            model.bias.fill_(1.0).mul_(trial.config["x"])
+            size = int(model.bias.item())
+        nn.Linear(size, 1)
+        trial.report(loss=1.0)
+
+    study = Study(train)
+    study.train([{"x": x} for x in (1, 2, 3)])
+    assert sorted(study.done) == [0, 1, 2]
+    assert study.groups[1:] == [(0,), (1,), (2,)]
+
+
+def test_lanes_that_cannot_run_as_one_say_why_once_and_train_apart_for_good() -> None:
+    def train(trial: Trial) -> None:
+        trial.prepare_model(nn.Linear(1, 1))(torch.ones(1)).detach().numpy()
+        trial.report(loss=1.0)
+
+    study = Study(train)
+    study.train([{"lr": 0.1}] * 3)
+    assert study.groups == [(0, 1, 2), (0,), (1,), (2,)]
+    study.groups.clear()
+    study.train([{"lr": 0.1}] * 2)
+    assert study.groups == [(0,), (1,)]
+    assert len(study.remarks) == 1
+    assert "numpy" in study.remarks[0][0]
+
+
+def test_lanes_at_different_epochs_are_not_put_together() -> None:
+    sorter = Study(build).sorter
+    fresh, paused = open_lanes({0: {"lr": 0.1}, 1: {"lr": 0.1}}), open_lanes({2: {"lr": 0.1}}, start_epoch=3)
+    assert [tuple(lane.number for lane in group.lanes) for group in sorter.sort((*fresh, *paused), {})] == [
+        (0, 1),
+        (2,),
+    ]
+
+
+def test_the_number_of_lanes_is_measured_once_where_none_is_given() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        trial.report(loss=1.0)
+
+    study = Study(train, num_lanes=None)
+    study.train([{"lr": 0.001 * (number + 1)} for number in range(8)])
+    assert sorted(study.done) == list(range(8))
+    assert len(study.groups) < 8
+    (profile,) = study.sorter.profiles
+    assert study.recorded == [profile]
+    assert profile.label == "all trials"
+    assert study.sorter.seconds_alone(open_lanes({0: {"lr": 0.001}})[0]) == profile.seconds_alone
+    assert "lanes in a group (all trials)" in study.remarks[0][0]
+
+
+def test_what_the_code_asks_for_while_it_is_measured_is_learnt_too() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(2, trial.config["width"]))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=0.1)
+        for _ in range(10):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        trial.report(loss=1.0)
+
+    study = Study(train, num_lanes=None)
+    study.train([{"width": width} for width in (2, 3, 2, 3)])
+    assert sorted(study.done) == [0, 1, 2, 3]
+    assert all(set(group) in ({0, 2}, {1, 3}, {0}, {1}, {2}, {3}) for group in study.groups)
+    assert {profile.label for profile in study.recorded} == {"width = 2", "width = 3"}
+
+
+def test_lanes_that_raise_only_in_each_others_company_train_apart() -> None:
+    def train(trial: Trial) -> None:
+        if len(trial.lanes) > 1:
+            raise RuntimeError("not with others")
+        trial.report(loss=1.0)
+
+    study = Study(train)
+    study.train([{"lr": 0.1}] * 4)
+    assert sorted(study.done) == [0, 1, 2, 3]
+    assert study.failed == {}
+    study.groups.clear()
+    study.train([{"lr": 0.1}] * 4)
+    assert study.groups == [(0,), (1,), (2,), (3,)]
+    reason = "lanes train apart: the function raises for lanes in a group only: RuntimeError: not with others"
+    assert [text for text, _ in study.remarks].count(reason) == 1
+
+
+def test_what_was_learnt_holds_for_the_groups_that_wait() -> None:
+    study = Study(build, num_lanes=2)
+    study.train([{"width": width} for width in (4, 8, 4, 8)])
+    assert study.groups == [(0, 1), (0, 2), (1, 3)]
