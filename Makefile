@@ -5,8 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
-# One torch thread for each process: test workers share the cores.
-test examples: export OMP_NUM_THREADS := 1
+# One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
+demo test examples bench: export OMP_NUM_THREADS := 1
 
 .PHONY: setup demo test check lint types layers examples bench clean
 

@@ -79,16 +79,21 @@ class Loop:
         self._presence = Presence(tools.recorder.store, self._info.id)
         self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
         self._ended_early: str | None = None
+        self._seconds_busy: float | None = None
         self.stop_reason: str | None = None
         """Set it to end the run after the next report, with everything saved."""
 
     def run(self) -> None:
         """Search until the searcher has nothing more to propose, a limit is reached, or someone asks to stop."""
+        from headwater.fuse.strategies import read_clock
+
+        begin = read_clock()
         with self._presence:
             for callback in self._tools.callbacks:
                 callback.on_study(self._info, self._tools.recorder.store)
             self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
             self._search()
+        self._seconds_busy = read_clock() - begin
         figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
         self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
 
@@ -129,6 +134,7 @@ class Loop:
             was_interrupted=self._ended_early is not None and self._ended_early == self.stop_reason,
             num_lane_steps=self._tally.num_lane_steps,
             seconds=self._tally.seconds,
+            seconds_busy=self._seconds_busy,
             seconds_one_by_one=self._tally.seconds_alone,
         )
 

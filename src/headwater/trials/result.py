@@ -28,6 +28,8 @@ class Result:
     """Optimizer steps in this run, counted once per lane."""
     seconds: float = 0.0
     """How long this run took."""
+    seconds_busy: float | None = None
+    """How long it computed, by the clock that groups are measured with: on shared cores, waiting does not count."""
     seconds_one_by_one: float | None = None
     """How long the same steps take in groups of one, by this run's own measurements; None where none were made."""
 
@@ -56,6 +58,5 @@ class Result:
     @property
     def speedup(self) -> float | None:
         """How many times faster this run was than training its trials one by one."""
-        if self.seconds_one_by_one is None or not self.seconds:
-            return None
-        return self.seconds_one_by_one / self.seconds
+        seconds = self.seconds_busy or self.seconds
+        return None if self.seconds_one_by_one is None or not seconds else self.seconds_one_by_one / seconds
