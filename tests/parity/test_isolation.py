@@ -64,6 +64,6 @@ def test_neighbours_of_a_lane_that_diverges_are_what_they_are_without_it(name: s
 
 
 @every_recipe
-@cheap_tasks
+@pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
 def test_lane_by_lane_even_to_the_bit(name: str, recipe: str) -> None:
     assert train_without(name, recipe, LANE_BY_LANE) == 0

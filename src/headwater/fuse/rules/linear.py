@@ -93,8 +93,9 @@ def _rehearsal(way: Callable[..., Tensor], *operands: Tensor | None) -> Callable
 
 
 def _wide(x_NI: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:
-    y_LNO: Tensor = _SharedAffine.apply(x_NI, weight_LOI, bias_LO)
-    return y_LNO
+    wide: Tensor = _SharedAffine.apply(x_NI, weight_LOI, bias_LO)
+    # Seen as lanes only out here: what a function returns must own its memory for a user to change it in place.
+    return wide.view(-1, *weight_LOI.shape[:2]).movedim(1, 0)
 
 
 def _batched(x_NI: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:
@@ -108,20 +109,19 @@ class _SharedAffine(StackFunction):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_NI)
+        ctx.num_lanes = weight_LOI.shape[0]
         wide: Tensor = F.linear(x_NI, weight_LOI.flatten(0, 1), None if bias_LO is None else bias_LO.flatten())
-        return wide.view(-1, *weight_LOI.shape[:2]).movedim(1, 0)
+        return wide
 
     @staticmethod
-    def backward(ctx: Any, grad_LNO: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         (x_NI,) = ctx.saved_tensors
         _, needs_weight, needs_bias = ctx.needs_input_grad
         with torch._C.DisableTorchFunction():
-            num_lanes, _, num_outputs = grad_LNO.shape
-            wide = grad_LNO.transpose(1, 2).reshape(num_lanes * num_outputs, -1)
             return (
                 None,
-                (wide @ x_NI).view(num_lanes, num_outputs, -1) if needs_weight else None,
-                grad_LNO.sum(1) if needs_bias else None,
+                (grad.t() @ x_NI).view(ctx.num_lanes, -1, x_NI.shape[1]) if needs_weight else None,
+                grad.sum(0).view(ctx.num_lanes, -1) if needs_bias else None,
             )
 
 
