@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,8 @@ from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
-from headwater.fuse.strategies import NUM_BORROWINGS, Strategies, rehearse
+from headwater.fuse.rules.convolution import LAYOUTS
+from headwater.fuse.strategies import NUM_BORROWINGS, NUM_LAPS, Strategies, rehearse
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # torch itself, once
 
@@ -166,11 +168,8 @@ def test_what_follows_a_convolution_may_work_in_place_and_view(way: str) -> None
         return nn.Sequential(*layers)
 
     x = torch.randn(4, 3, 10, 10, dtype=torch.float64)
-    compare(
-        build(3, torch.float64, make),
-        lambda model: (y := model(x)).view(y.size(0), -1),
-        Strategies(preset=[way, "looped"]),
-    )
+    models = build(3, torch.float64, make)
+    compare(models, lambda model: (y := model(x)).view(y.size(0), -1), Strategies(preset=[way, "looped"]))
 
 
 @pytest.mark.parametrize("frozen", ["weight", "bias"])
@@ -224,6 +223,33 @@ def test_layers_that_differ_in_one_setting_are_measured_apart() -> None:
         models = build(2, torch.float32, lambda: nn.Conv2d(3, 4, 3, stride=stride))  # noqa: B023 - used at once
         compare(models, lambda model: model(x), strategies, TOLERANCES[torch.float32])
     assert len({key for key in strategies.choices if key[0][0] == "convolution"}) == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_either_layout_of_images_gives_the_same(layout: str) -> None:
+    make = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 2, 2))  # noqa: E731
+    x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+    compare(build(3, torch.float64, make), lambda model: model(x), Strategies(preset=[layout]), 1e-11)
+
+
+def test_a_change_of_layout_in_the_middle_of_training_changes_nothing() -> None:
+    def train(model: Any) -> Tensor:
+        for _ in range(2 * NUM_LAPS + 2):
+            model.zero_grad()
+            y: Tensor = model(x).square().mean()
+            y.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.sub_(0.1 * parameter.grad)
+        final: Tensor = model(x)
+        return final
+
+    make = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 2))  # noqa: E731
+    x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+    strategies = Strategies()
+    compare(build(3, torch.float64, make), train, strategies, 1e-10)
+    (race,) = (seconds for seconds in strategies.seconds.values() if set(seconds) == set(LAYOUTS))
+    assert all(seconds > 0 for seconds in race.values())
 
 
 class Stopwatch:
@@ -283,6 +309,70 @@ def test_the_only_way_is_not_measured() -> None:
     watch = Stopwatch()
     assert Strategies(clock=watch.read).choose("key", {"only": watch.way("only", 1.0)}) == "only"
     assert not watch.runs
+
+
+class Model:
+    """What takes steps."""
+
+
+def run_race(watch: Stopwatch, strategies: Strategies, model: Model, seconds: dict[str, float]) -> list[str]:
+    """Take steps in which two layers ask for the way and somebody else goes along; return the ways gone."""
+    ways = []
+    for _ in range(2 * NUM_LAPS + 3):
+        ways.append(strategies.race(model, list(seconds), "first layer", "kind"))
+        assert strategies.race(model, list(seconds), "second layer", "other kind") == ways[-1]
+        assert strategies.race(model, list(seconds)) == ways[-1]
+        watch.now += seconds[ways[-1]]
+    return ways
+
+
+@pytest.mark.parametrize("best", ["a", "b"])
+def test_a_race_is_won_by_the_way_with_the_shortest_steps(best: str) -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    seconds = {"a": 2.0, "b": 2.0, best: 1.0}
+    ways = run_race(watch, strategies, Model(), seconds)
+    assert ways == ["a"] * NUM_LAPS + ["b"] * NUM_LAPS + [best] * 3
+    assert strategies.race(Model(), ["a", "b"], "layer of a model like it", "kind") == best
+    assert strategies.race(Model(), ["a", "b"], "layer of another", "other kind") == "a"
+    assert next(iter(strategies.seconds.values())) == pytest.approx(seconds)
+
+
+def test_a_race_does_not_count_steps_of_another_size() -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    model = Model()
+    for kind, step in [("whole", 5.0), ("rest", 0.1), ("whole", 4.0), ("rest", 0.1)] * NUM_LAPS * 2 + [("whole", 5.0)]:
+        watch.now += step * (2 if strategies.race(model, ["a", "b"], "layer", kind) == "a" else 1)
+    assert next(iter(strategies.seconds.values())) == pytest.approx({"a": 8.0, "b": 4.0})
+
+
+def test_a_race_goes_on_behind_another_leader_when_the_first_is_gone() -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    model = Model()
+    strategies.race(model, ["a", "b"], "layer", "kind")
+    assert run_race(watch, strategies, model, {"a": 2.0, "b": 1.0})[-1] == "b"
+
+
+def test_there_is_no_race_where_results_must_not_depend_on_time() -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert set(run_race(watch, strategies, Model(), {"a": 2.0, "b": 1.0})) == {"a"}
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_what_was_measured_can_go_to_another_process() -> None:
+    strategies = Strategies()
+    strategies.choose("key", {"a": lambda: None, "b": lambda: None}, size=64)
+    strategies.race(Model(), ["a", "b"], "layer", "kind")
+    moved = pickle.loads(pickle.dumps(strategies))
+    assert moved.seconds == strategies.seconds
+    assert moved.choose("key", {}, size=64) in {"a", "b"}
+    assert moved.race(Model(), ["a", "b"], "layer", "kind") == "a"
 
 
 def test_a_rehearsal_touches_no_gradient() -> None:

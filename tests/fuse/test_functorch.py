@@ -160,6 +160,13 @@ def test_the_engine_runs_with_the_modes_left_on() -> None:
     assert torch.equal(returned, leaf.grad)
 
 
+def test_hooks_that_save_tensors_elsewhere_are_noticed() -> None:
+    assert not functorch.saves_elsewhere()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        assert functorch.saves_elsewhere()
+    assert not functorch.saves_elsewhere()
+
+
 def test_a_function_of_stacks_is_applied_by_torch_itself() -> None:
     class Double(functorch.StackFunction):
         @staticmethod

@@ -219,6 +219,20 @@ def checkpointed(m: Net) -> Any:
     return F.cross_entropy(m.last(hidden), Y)
 
 
+class Checkpointed(nn.Module):
+    """Every kind of layer that has several ways to be computed, inside checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.recurrent = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, momentum=0.0), nn.LSTM(4, 3)
+        self.head, self.drop = nn.Linear(3, 5), nn.Dropout(0.3)
+
+    def forward(self, images: Tensor) -> Any:
+        hidden = checkpoint(self.convolution, images, use_reentrant=False)
+        hidden = checkpoint(lambda h: self.drop(self.norm(h)).flatten(2).transpose(1, 2), hidden, use_reentrant=False)
+        return self.head(checkpoint(lambda h: self.recurrent(h)[0], hidden, use_reentrant=True))
+
+
 def parametrized_late(m: Net) -> Any:
     if not parametrize.is_parametrized(m.first):
         parametrize.register_parametrization(m.first, "weight", nn.Tanh())
@@ -257,6 +271,10 @@ STEPS: dict[str, Callable[[Net], Any]] = {
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_trains_lanes_as_separate_models(name: str) -> None:
     Parity().check(Net, STEPS[name])
+
+
+def test_checkpoints_compute_again_what_they_computed_before() -> None:
+    Parity(num_steps=4).check(Checkpointed, lambda m: m(IMAGES).tanh())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

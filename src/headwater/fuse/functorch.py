@@ -126,6 +126,11 @@ def run_backward(
     return answers
 
 
+def saves_elsewhere() -> bool:
+    """Tell whether what autograd saves now goes to somebody's hooks: a checkpoint's, above all."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 class StackFunction(torch.autograd.Function):
     """A function of stacks, which need no look for lanes among its arguments."""
 

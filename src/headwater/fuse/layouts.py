@@ -36,12 +36,13 @@ class Layouts:
     """Follows the displaced tensors of one mode."""
 
     def __init__(self) -> None:
-        self._in_use = False
+        self.in_use = False
+        """Whether there has been any displaced tensor yet."""
         self._orders_alone: dict[Hashable, list[int]] = {}
 
     def prepare(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Lay the arguments out where the call could tell the difference; return whether its answer is displaced."""
-        if not self._in_use or func in _ASKS:
+        if func in _ASKS:
             return False
         displaced = [tensor for tensor in tensors((*args, *kwargs.values())) if is_displaced(tensor)]
         if not displaced or func in CONVOLUTIONS:
@@ -58,7 +59,7 @@ class Layouts:
         for tensor in tensors([answer]):
             if is_lane_tensor(tensor) and not _is_contiguous_alone(tensor):
                 setattr(tensor, _MARK, True)
-                self._in_use = True
+                self.in_use = True
 
     def compare(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Tensor) -> Tensor:
         """Mark or lay out the answer of a convolution, according to what one lane alone would get."""

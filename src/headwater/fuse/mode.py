@@ -8,7 +8,7 @@ lane by lane.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +19,15 @@ from torch.overrides import TorchFunctionMode
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
-from headwater.fuse.functorch import active_modes, call_in_level, is_lane_tensor, is_transforming, lanes_of, stack_of
+from headwater.fuse.functorch import (
+    active_modes,
+    call_in_level,
+    is_lane_tensor,
+    is_transforming,
+    lanes_of,
+    saves_elsewhere,
+    stack_of,
+)
 from headwater.fuse.layouts import CONVOLUTIONS, Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
@@ -50,7 +58,8 @@ class LaneMode(TorchFunctionMode):
     def __init__(self, roster: Roster, rules: Mapping[Any, Any], strategies: Strategies | None = None) -> None:
         super().__init__()
         self.roster = roster
-        self.strategies = strategies if strategies is not None else Strategies()
+        self._strategies = strategies if strategies is not None else Strategies()
+        self._steady = _Steady()
         self._rules = rules
         self._layouts = Layouts()
         self._depth = 0
@@ -95,6 +104,11 @@ class LaneMode(TorchFunctionMode):
         """How many lanes ride now."""
         return len(self.roster)
 
+    @property
+    def strategies(self) -> Strategies:
+        """What decides between ways to compute a call; inside a checkpoint always for the same."""
+        return self._steady if saves_elsewhere() else self._strategies
+
     def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = NO_KWARGS) -> Any:
         """Answer a call that touches lanes."""
         if self.roster.has_narrowed:
@@ -106,7 +120,7 @@ class LaneMode(TorchFunctionMode):
             self._refuse_unprepared((*args, *kwargs.values()) if kwargs else args)
         if kwargs and (kwargs.get("out") is not None or kwargs.get("requires_grad")):
             return self._finish(func, args, kwargs)
-        displaced = self._layouts.prepare(func, args, kwargs)
+        displaced = self._layouts.in_use and self._layouts.prepare(func, args, kwargs)
         answer = self._answer(func, args, kwargs)
         if displaced:
             self._layouts.displace(answer)
@@ -243,6 +257,18 @@ class LaneMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._as_tensors(item) for key, item in value.items()}
         return value
+
+
+class _Steady(Strategies):
+    """Goes the first way, unmeasured: what a checkpoint computes again has to be computed as it was before."""
+
+    def choose(self, key: Hashable, ways: Mapping[str, Any], size: int = 1) -> str:
+        """Return the first way."""
+        return next(iter(ways))
+
+    def race(self, owner: Any, names: Sequence[str], runner: Hashable = None, kind: Hashable = None) -> str:
+        """Return the first way."""
+        return names[0]
 
 
 def current_mode() -> LaneMode | None:

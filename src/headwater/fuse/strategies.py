@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,6 +19,9 @@ HOPELESS = 3.0
 
 NUM_BORROWINGS = 3
 """So often does a new size go by the choice of another before it is measured; an epoch's last batch is not worth it."""
+
+NUM_LAPS = 3
+"""So many steps does each way of a race get."""
 
 LANE_BY_LANE = ("looped", "batched")
 """Ways whose rounding does not depend on how many lanes there are."""
@@ -50,6 +55,14 @@ class Strategies:
         self._preset = tuple(preset)
         self._num_borrowings: dict[Key, int] = {}
         self._measured: dict[Hashable, list[int]] = {}
+        self._races: WeakKeyDictionary[Any, _Race] = WeakKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind the races, whose owners stay where they are."""
+        return {key: value for key, value in self.__dict__.items() if key != "_races"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _races=WeakKeyDictionary())
 
     def choose(self, key: Hashable, ways: Mapping[str, Way], size: int = 1) -> str:
         """Return the name of the fastest way, timing each of them where nothing is known yet."""
@@ -62,6 +75,28 @@ class Strategies:
         self.choices[sized] = choice or self._fastest(sized, ways)
         self._measured.setdefault(key, []).append(sized[1])
         return self.choices[sized]
+
+    def race(self, owner: Any, names: Sequence[str], runner: Hashable = None, kind: Hashable = None) -> str:
+        """Return which way to go now, of ways that tell only in the time that a whole step of the owner takes.
+
+        The first runner of an owner leads: from one of its calls to the next is a step. Steps of its first kind count.
+        Each way is gone for a few steps, then the fastest for good. Calls without a runner just go along. Where some
+        way of anything is preset, nothing depends on time: the first way is gone then.
+        """
+        if self._preset or torch.are_deterministic_algorithms_enabled():
+            return next((name for name in self._preset if name in names), names[0])
+        race = self._races.get(owner)
+        if race is None:
+            if runner is None:
+                return names[0]
+            race = self._races[owner] = _Race(names, runner, kind)
+        key = (("race", *names, race.kind), 1)
+        if key not in self.choices and runner is not None:
+            race.pass_by(runner, kind, self._clock)
+            if race.is_over:
+                self.seconds[key] = race.best_laps
+                self.choices[key] = min(names, key=lambda name: race.best_laps[name])
+        return self.choices.get(key, race.current)
 
     def _borrow(self, sized: Key) -> str | None:
         """Return the choice of the nearest size, unless this one has come often enough to be worth measuring."""
@@ -92,6 +127,42 @@ class Strategies:
         start = self._clock()
         way()
         return self._clock() - start
+
+
+class _Race:
+    """Several ways, each gone for some steps of a model."""
+
+    def __init__(self, names: Sequence[str], leader: Hashable, kind: Hashable) -> None:
+        self.kind = kind
+        self.current = names[0]
+        self._laps: dict[str, list[float]] = {name: [] for name in names}
+        self._leader = leader
+        self._start: float | None = None
+        self._others: Counter[Hashable] = Counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every way has had its laps."""
+        return all(len(laps) == NUM_LAPS for laps in self._laps.values())
+
+    @property
+    def best_laps(self) -> dict[str, float]:
+        """The shortest lap of each way; the first ones have measurements of other things in them."""
+        return {name: min(laps) for name, laps in self._laps.items()}
+
+    def pass_by(self, runner: Hashable, kind: Hashable, clock: Callable[[], float]) -> None:
+        """Note the time if it is the leader that passes, and change the way if it is time to."""
+        if runner != self._leader:
+            self._others[runner] += 1
+            if self._others[runner] <= 2:
+                return
+            self._leader, self._start = runner, None  # the leader is gone: a lane has left and its memory has moved
+        self._others.clear()
+        now = clock()
+        if self._start is not None:
+            self._laps[self.current].append(now - self._start)
+        self.current = next((name for name, laps in self._laps.items() if len(laps) < NUM_LAPS), self.current)
+        self._start = now if kind == self.kind else None
 
 
 def rehearse(call: Callable[..., Any], operands: Sequence[Tensor | None]) -> Way:

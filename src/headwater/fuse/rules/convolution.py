@@ -1,7 +1,8 @@
 """Convolutions: lane by lane, side by side, or as one product of matrices, whichever is faster.
 
 That depends on the machine, the shape and the direction, so it is measured. Every way takes and gives images whose
-channels come last in memory, for pooling and normalising such images takes torch a fraction of the time on a CPU.
+channels come last in memory, for pooling and normalising such images takes torch a fraction of the time on a CPU. Where
+a model gains nothing from it, as whole steps will show, convolutions are left to torch's own batching.
 
 Shapes: L = lanes, N = images, C = channels of the input, O = channels of the output, S = positions in an image and
 R = in the kernel (in as many dimensions as there are), M = positions of all images of the output, K = R times C.
@@ -25,6 +26,9 @@ from headwater.fuse.rules import shapes
 from headwater.fuse.strategies import Strategies
 
 Gradients: TypeAlias = tuple[Tensor | None, ...]
+
+LAYOUTS = ("channels last", "as torch has it")
+"""Where the rules here pay if anything follows that gains from it, and where torch's own batching may be faster."""
 
 _MOST_BYTES = 2**26
 """What an input may take when it is unfolded for a product."""
@@ -75,7 +79,7 @@ def _convolve(
     if torch.is_autocast_enabled(weight.device.type) or not weight.is_floating_point():
         return mode.run_looped(func, (input, weight, bias), options)
     layer = _read(func, input, weight, options)
-    if layer is None:
+    if layer is None or _layout(mode, input, weight) != LAYOUTS[0]:
         return NotImplemented
     x = input.movedim(1, -1) if layer.is_shared else stack_of(input).movedim(2, -1)
     if layer.skips(weight.shape[2:]):
@@ -86,6 +90,15 @@ def _convolve(
     bias_LO = None if bias is None else stack_of(bias)
     y_LNSO: Tensor = _Convolution.apply(x, stack_of(weight), bias_LO, layer, mode.strategies)
     return lanes_of(y_LNSO.movedim(-1, 2))
+
+
+def _layout(mode: LaneMode, input: Tensor, weight: Tensor) -> str:
+    """Return how images are to lie in memory in this step, which whole steps have shown or are about to show."""
+    weight_LOCR = stack_of(weight)
+    if not (torch.is_grad_enabled() and weight_LOCR.requires_grad):
+        return mode.strategies.race(mode, LAYOUTS)
+    kind = (tuple(weight.shape), tuple(input.shape), (mode.num_lanes - 1).bit_length(), weight.dtype)
+    return mode.strategies.race(mode, LAYOUTS, weight_LOCR.data_ptr(), kind)
 
 
 def _read(func: Any, input: Tensor, weight: Tensor, options: dict[str, Any]) -> _Layer | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from headwater.fuse.functorch import StackFunction, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
@@ -77,19 +75,9 @@ def _shared_affine(mode: LaneMode, x: Tensor, weight_LOI: Tensor, bias_LO: Tenso
     x_NI = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     learns = weight_LOI.requires_grad and torch.is_grad_enabled()
     key = ("linear", *weight_LOI.shape, weight_LOI.dtype, bias_LO is None, learns)
-    ways = {name: _rehearsal(way, x_NI, weight_LOI, bias_LO) for name, way in _WAYS.items()}
+    ways = {name: rehearse(way, (x_NI, weight_LOI, bias_LO)) for name, way in _WAYS.items()}
     y_LNO = _WAYS[mode.strategies.choose(key, ways, size=x_NI.shape[0])](x_NI, weight_LOI, bias_LO)
     return lanes_of(y_LNO if x.dim() == 2 else y_LNO.unflatten(1, x.shape[:-1]) if x.dim() > 2 else y_LNO.squeeze(1))
-
-
-def _rehearsal(way: Callable[..., Tensor], *operands: Tensor | None) -> Callable[[], None]:
-    """The call for the stopwatch; what it saves for its backward pass is no business of a checkpoint around it."""
-
-    def run() -> None:
-        with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-            rehearse(way, operands)()
-
-    return run
 
 
 def _wide(x_NI: Tensor, weight_LOI: Tensor, bias_LO: Tensor | None) -> Tensor:

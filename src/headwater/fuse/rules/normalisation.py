@@ -16,6 +16,7 @@ from torch import Tensor
 from headwater.fuse.functorch import PLAIN_APPLY, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
+from headwater.fuse.rules.convolution import LAYOUTS
 from headwater.fuse.strategies import Strategies
 
 Running: TypeAlias = tuple[Tensor, Tensor] | None
@@ -29,6 +30,8 @@ def _batch_norm(
 ) -> Any:  # fmt: skip
     own = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
     if isinstance(eps, PerLane) or not all(is_lane_tensor(tensor) and tensor.dtype == input.dtype for tensor in own):
+        return NotImplemented
+    if input.dim() > 2 and mode.strategies.race(mode, LAYOUTS) != LAYOUTS[0] and not isinstance(momentum, PerLane):
         return NotImplemented
     if input.dtype not in (torch.float32, torch.float64) or (running_mean is None) != (running_var is None):
         return NotImplemented
