@@ -6,8 +6,12 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +25,6 @@ from headwater.store import open_store
 from headwater.trials import Result, TrialRecord
 
 NUM_KILLS = 20
-MAX_SECONDS_ALIVE = 0.5
 
 torch.manual_seed(0)
 INPUTS = torch.randn(64, 6)
@@ -51,26 +54,39 @@ STUDY = hw.Study(
 )
 
 
-def run_or_resume(study: hw.Study, is_new: bool) -> None:
-    torch.set_num_threads(1)
-    if is_new:
-        study.run(num_trials=60)
-    else:
-        study.resume()
+def count_calls(work: Callable[[], object], at_each: Callable[[int], None]) -> int:
+    """Work, and tell before each call of Headwater's own code how many there were."""
+    calls = 0
+
+    def on_event(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        if event == "call" and "/headwater/" in frame.f_code.co_filename:
+            calls += 1
+            at_each(calls)
+
+    sys.setprofile(on_event)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
-def live_for(study: hw.Study, is_new: bool, seconds: float) -> bool:
-    """Let a process work on the study for a while and kill it; tell whether it came to its end before."""
-    process = multiprocessing.get_context("fork").Process(target=run_or_resume, args=(study, is_new))
+def live_for(study: hw.Study, is_new: bool, num_calls: int) -> None:
+    """Let a process work on the study until it has made so many calls, and dies by SIGKILL in the middle of it all."""
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        count_calls(lambda: study.run(num_trials=60) if is_new else study.resume(), die)
+
+    def die(calls: int) -> None:
+        if calls >= num_calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
-    process.join(seconds)
-    if process.is_alive():
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        return False
-    assert process.exitcode == 0
-    return True
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def read(path: Path) -> list[TrialRecord] | None:
@@ -103,20 +119,21 @@ def test_a_study_killed_at_random_moments_ends_like_one_left_alone(
     tmp_path: Path, lanes: int, tolerance: float
 ) -> None:
     torch.set_num_threads(1)
+    left_alone = replace(STUDY, storage=tmp_path / "alone.db", lanes=lanes)
+    num_calls = count_calls(lambda: left_alone.run(num_trials=60), lambda _: None)
+    results: list[Result] = []
+    num_calls_to_start = count_calls(lambda: results.append(left_alone.resume()), lambda _: None)
+    longest = num_calls_to_start + num_calls // NUM_KILLS
     study = replace(STUDY, storage=tmp_path / "study.db", lanes=lanes)
     moments = random.Random(1)
     reported: dict[int, int] = {}
-    num_kills = 0
     for _ in range(NUM_KILLS):
         is_new = read(tmp_path / "study.db") is None
-        if live_for(study, is_new, moments.uniform(0.0, MAX_SECONDS_ALIVE)):
-            break
-        num_kills += 1
+        live_for(study, is_new, moments.randrange(1, longest))
         now = {trial.number: trial.epochs for trial in read(tmp_path / "study.db") or ()}
         assert all(now.get(number, 0) >= epochs for number, epochs in reported.items()), "a reported value was lost"
         reported = now
+    assert reported, "no life was long enough to report anything"
     result = study.resume(num_trials=60)
-    assert num_kills > NUM_KILLS / 4, "the study was over before it could be killed often enough"
-    undisturbed = replace(STUDY, lanes=lanes).run(num_trials=60)
-    assert outline(result) == outline(undisturbed)
-    assert values(result) == pytest.approx(values(undisturbed), rel=tolerance, abs=tolerance)
+    assert outline(result) == outline(results[0])
+    assert values(result) == pytest.approx(values(results[0]), rel=tolerance, abs=tolerance)
