@@ -110,16 +110,13 @@ class ReplayedSuggester:
 
 
 class FreshSuggester:
-    """Asks a new sampler for each trial, of a kind that works from the trials' scores alone.
+    """Asks a new Parzen estimator for each trial, for it works from the trials' scores alone.
 
-    The sampler of trial n is seeded by n, so nothing has to be asked again to resume.
+    The one for trial n is seeded by n, so nothing has to be asked again to resume.
     """
 
-    def __init__(
-        self, name: str, problem: Problem, tried: Tried, recorded: Mapping[int, Config], settings: Settings
-    ) -> None:
+    def __init__(self, problem: Problem, tried: Tried, recorded: Mapping[int, Config], settings: Settings) -> None:
         self._board = Board(Axes(problem.space, problem.seed))
-        self._name = name
         self._settings = settings
         self._seed = problem.seed
         self._tried = tried
@@ -130,7 +127,7 @@ class FreshSuggester:
         """Ask until there is something new, and draw at random if there is not."""
         config = self._recorded.get(number)
         if config is None:
-            sampler = make_sampler(self._name, mix_seed(self._seed, number), self._settings)
+            sampler = make_sampler("tpe", mix_seed(self._seed, number), self._settings)
             config = ask_untried(self._board, number, sampler, self._tried) or self._tried.draw(number)
         if config is not None:
             self._tried.add(config)

@@ -112,8 +112,8 @@ def build_suggester(
         return RandomSuggester(tried, recorded)
     from headwater.search.optuna_suggesting import FreshSuggester, ReplayedSuggester
 
-    if suggest in ("tpe", "gp"):
-        return FreshSuggester(str(suggest), problem, tried, recorded, settings or {})
+    if suggest == "tpe":
+        return FreshSuggester(problem, tried, recorded, settings or {})
     return ReplayedSuggester(suggest, problem, tried, recorded, settings or {})
 
 
