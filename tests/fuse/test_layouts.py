@@ -58,10 +58,13 @@ def test_dropout_behind_a_convolution_drops_as_alone(ways: tuple[str, ...]) -> N
         (lambda: nn.Conv3d(2, 3, 2), (2, 2, 4, 4, 4)),
         (lambda: nn.ConvTranspose2d(4, 6, 3), (3, 4, 8, 8)),
         (lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 1)), (3, 4, 8, 8)),
+        (lambda: nn.BatchNorm1d(4), (3, 4, 9)),
+        (lambda: nn.BatchNorm2d(4), (3, 4, 8, 8)),
+        (lambda: nn.InstanceNorm2d(4, affine=True), (3, 4, 8, 8)),
     ],
-    ids=["1d", "3d", "transposed", "chain"],
+    ids=["1d", "3d", "transposed", "chain", "norm-1d", "norm-2d", "norm-of-instances"],
 )
-def test_every_kind_of_convolution_drops_as_alone(
+def test_dropout_behind_other_layers_drops_as_alone(
     layer: Callable[[], nn.Module], shape: tuple[int, ...], ways: tuple[str, ...]
 ) -> None:
     x = torch.randn(shape, dtype=torch.float64)

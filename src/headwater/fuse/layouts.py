@@ -1,7 +1,7 @@
 """How lanes lie in memory, and how one lane alone would.
 
-The order of memory shows: torch draws random numbers in it, and views follow it. Convolutions of lanes keep the
-channels last, because that is faster, where a convolution alone would not. What comes out of them is *displaced*: alone
+The order of memory shows: torch draws random numbers in it, and views follow it. Convolutions and norms of lanes keep
+the channels last, because that is faster, where one lane alone would not. What comes out of them is *displaced*: alone
 it would be contiguous. Arithmetic hands that on, and before anything that the order of memory could make a difference
 to, the lanes are laid out as each would lie alone.
 """
@@ -45,7 +45,7 @@ class Layouts:
         if func in _ASKS:
             return False
         displaced = [tensor for tensor in tensors((*args, *kwargs.values())) if is_displaced(tensor)]
-        if not displaced or func in CONVOLUTIONS:
+        if not displaced or func in REORDERING:
             return False
         if func in _KEEPS and all(_is_contiguous_alone(tensor) for tensor in tensors((*args, *kwargs.values()))):
             return True
@@ -62,7 +62,7 @@ class Layouts:
                 self.in_use = True
 
     def compare(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Tensor) -> Tensor:
-        """Mark or lay out the answer of a convolution, according to what one lane alone would get."""
+        """Mark or lay out the answer of a layer that may reorder, according to what one lane alone would get."""
         if not is_lane_tensor(answer):
             return answer
         order = self._order_alone(func, args, kwargs)
@@ -77,12 +77,13 @@ class Layouts:
 
     def _order_alone(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int]:
         """Find out, once per kind of call, how the answer lies in memory where there are no lanes."""
-        rest = [str(value) for value in (*args, *kwargs.items()) if not isinstance(value, Tensor)]
+        named = (*((None, arg) for arg in args), *kwargs.items())
+        rest = [(name, str(value)) for name, value in named if not isinstance(value, Tensor)]
         key = (func, *rest, *(_kind_alone(tensor) for tensor in tensors((*args, *kwargs.values()))))
         if key not in self._orders_alone:
-            alone = split([_contiguous_if_displaced(arg) for arg in args], 1), split(dict(kwargs), 1)
+            (own_args,), (own_kwargs,) = split([_copied(arg) for arg in args], 1), split(_copied(dict(kwargs)), 1)
             with torch.no_grad():
-                self._orders_alone[key] = order_of(func(*alone[0][0], **alone[1][0]))
+                self._orders_alone[key] = order_of(func(*own_args, **own_kwargs))
         return self._orders_alone[key]
 
 
@@ -98,8 +99,16 @@ def _kind_alone(tensor: Tensor) -> Hashable:
     return tensor.dtype, tensor.shape, order, tensor.device.type
 
 
-def _contiguous_if_displaced(value: Any) -> Any:
-    return lanes_of(stack_of(value).contiguous()) if isinstance(value, Tensor) and is_displaced(value) else value
+def _copied(value: Any) -> Any:
+    """Copy tensors, as a norm writes into its statistics; what is displaced is laid out on the way."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if not isinstance(value, Tensor):
+        return value
+    if not is_lane_tensor(value):
+        return value.clone()
+    stack = stack_of(value).detach()
+    return lanes_of(stack.clone(memory_format=torch.contiguous_format) if is_displaced(value) else stack.clone())
 
 
 def _laid_out(stack: Tensor, order: list[int]) -> Tensor:
@@ -114,7 +123,12 @@ def _found(names: str, homes: Iterable[Any] = (torch, Tensor, F, torch._C._nn)) 
     return [func for func in every if callable(func)]
 
 
-CONVOLUTIONS = frozenset(_found("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", (torch, F)))
+REORDERING = frozenset(
+    _found(
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d batch_norm instance_norm", (torch, F)
+    )
+)
+"""Layers that may give lanes another order in memory than one lane alone."""
 
 _KEEPS = frozenset(
     _found(
@@ -123,7 +137,7 @@ _KEEPS = frozenset(
         "maximum minimum where addcmul addcdiv eq ne lt le gt ge detach clone float double half bfloat16 to "
         "__add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__ __lt__ "
         "__le__ __gt__ __ge__ __eq__ __ne__ "
-        "batch_norm instance_norm group_norm local_response_norm dropout dropout2d dropout3d cat concat "
+        "group_norm local_response_norm dropout dropout2d dropout3d cat concat "
         "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
         "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d interpolate sum mean"
     )

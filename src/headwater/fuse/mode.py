@@ -28,7 +28,7 @@ from headwater.fuse.functorch import (
     saves_elsewhere,
     stack_of,
 )
-from headwater.fuse.layouts import CONVOLUTIONS, Layouts
+from headwater.fuse.layouts import REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
@@ -87,17 +87,25 @@ class LaneMode(TorchFunctionMode):
     ) -> Any:
         if kwargs:
             if touches(args) or touches(kwargs.values()):
-                return self.compute(func, args, kwargs)
+                return self._compute_or_refuse(func, args, kwargs)
             answer = func(*args, **kwargs)
             if kwargs.get("requires_grad"):
                 self._claim_gradient(answer)
             return answer
         if touches(args):
-            return self.compute(func, args)
+            return self._compute_or_refuse(func, args, NO_KWARGS)
         answer = func(*args)
         if func in _GRADIENT_SWITCHES:
             self._claim_gradient(args[0])
         return answer
+
+    def _compute_or_refuse(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Answer a call; what lanes cannot do is noted, for the user's code may catch the error and go another way."""
+        try:
+            return self.compute(func, args, kwargs)
+        except CannotFuseError as error:
+            self.roster.refuse(str(error))
+            raise
 
     @property
     def num_lanes(self) -> int:
@@ -124,7 +132,7 @@ class LaneMode(TorchFunctionMode):
         answer = self._answer(func, args, kwargs)
         if displaced:
             self._layouts.displace(answer)
-        return self._layouts.compare(func, args, kwargs, answer) if func in CONVOLUTIONS else answer
+        return self._layouts.compare(func, args, kwargs, answer) if func in REORDERING else answer
 
     def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func in NORMS:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import lanes_of, stack_of, swap
+from headwater.fuse.targets import hand_over
 
 
 def fuse_models(models: Sequence[nn.Module]) -> nn.Module:
@@ -44,8 +45,8 @@ def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
     for tensor in {id(tensor): tensor for tensor in _tensors(model).values()}.values():
         stack = stack_of(tensor)
         kept = stack.detach()[list(places)].requires_grad_(stack.requires_grad)
-        if stack.grad is not None:
-            kept.grad = stack.grad[list(places)]
+        if stack.requires_grad:
+            hand_over(stack, kept, list(places))
         narrowed = lanes_of(kept)
         narrowed.__dict__.update(tensor.__dict__)
         swap(tensor, narrowed)

@@ -47,3 +47,8 @@ class Roster:
         """
         self.question = Question(recipe, reason, tuple(answers))
         return LanesPart(reason)
+
+    def refuse(self, reason: str) -> None:
+        """Note that the lanes cannot go on as one; what they were asked first stands."""
+        if self.question is None:
+            self.question = Question(None, reason)

@@ -111,9 +111,28 @@ def _kept(stack: Tensor, places: list[int]) -> Tensor:
     if not stack.requires_grad or not stack.is_leaf:
         return stack[places]
     kept = stack.detach()[places].requires_grad_()
-    if stack.grad is not None:
-        kept.grad = stack.grad[places]
+    hand_over(stack, kept, places)
     return kept
+
+
+def hand_over(stack: Tensor, heir: Tensor, places: list[int]) -> None:
+    """Give the heir the gradient and the hooks; a graph from before sends it the gradients that come late."""
+    if stack.grad is not None:
+        heir.grad, stack.grad = stack.grad[places], None
+    heir._backward_hooks, stack._backward_hooks = stack._backward_hooks, None
+    heir._post_accumulate_grad_hooks, stack._post_accumulate_grad_hooks = stack._post_accumulate_grad_hooks, None
+
+    def pass_on(_: Tensor) -> None:
+        assert stack.grad is not None
+        grad, stack.grad = stack.grad[places], None
+        for hook in list((heir._backward_hooks or {}).values()):
+            answer = hook(grad)
+            grad = grad if answer is None else answer
+        heir.grad = grad if heir.grad is None else heir.grad + grad
+        for hook in list((heir._post_accumulate_grad_hooks or {}).values()):
+            hook(heir)
+
+    stack.register_post_accumulate_grad_hook(pass_on)
 
 
 def _promote_view(view: Tensor, num_lanes: int, name: str) -> None:

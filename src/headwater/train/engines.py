@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import TrialError
+from headwater.errors import LanesPart, TrialError
 from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.lifting import lifted_names
 from headwater.fuse.mode import LaneMode
@@ -22,8 +22,9 @@ from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.schedulers import fuse_scheduler
 from headwater.fuse.strategies import Strategies
+from headwater.fuse.targets import narrow
 from headwater.train.inheriting import own_optimizer, own_scheduler
-from headwater.train.seeding import mix_seed
+from headwater.train.seeding import mix_seed, own_randomness
 from headwater.trials import Lane
 
 ModelSource: TypeAlias = nn.Module | Callable[[], nn.Module]
@@ -176,13 +177,20 @@ class LaneEngine:
         return scheduler
 
     def numbers(self, value: Any) -> list[float]:
-        """Read one number per lane."""
+        """Read one number per lane.
+
+        Raises:
+            LanesPart: The code has swallowed that the lanes cannot go on as one, so that its numbers are not theirs.
+        """
+        if self._roster.question is not None:
+            raise LanesPart(self._roster.question.reason)
         if isinstance(value, PerLane):
             return [_number(item) for item in value.values]
         if isinstance(value, Tensor) and is_lane_tensor(value):
             if value.numel() != 1:
                 raise TrialError(f"report takes numbers, not a tensor of shape {tuple(value.shape)}; reduce it first")
-            return [float(item) for item in stack_of(value).reshape(-1).tolist()]
+            numbers = stack_of(value).reshape(-1).tolist()
+            return [float(numbers[place]) for place in self._roster.places_since(len(numbers))]
         return [_number(value)] * len(self._roster)
 
     def capture(self, place: int, epoch: int) -> LaneState:
@@ -196,12 +204,18 @@ class LaneEngine:
 
     def narrow(self, places: Sequence[int]) -> None:
         """Compact the stacks."""
+        self._roster.narrow(places)
+        for part in (*self._optimizers, *self._schedulers):
+            part.narrow(places)
         with torch._C.DisableTorchFunction():
             for model in self._models:
                 narrow_model(model, places)
-        for part in (*self._optimizers, *self._schedulers):
-            part.narrow(places)
-        self._roster.narrow(places)
+            for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
+                narrow(param, self._roster)  # those that belong to no model
+
+
+def _parameters(optimizer: Any) -> Iterator[Tensor]:
+    return (param for group in optimizer.param_groups for param in group["params"])
 
 
 def build_model(source: ModelSource, lane: Lane) -> nn.Module:
@@ -210,22 +224,11 @@ def build_model(source: ModelSource, lane: Lane) -> nn.Module:
         return copy.deepcopy(source)
     if not callable(source):
         raise TrialError(f"prepare_model takes a module or a function that builds one, not {type(source).__name__}")
-    with _own_randomness(mix_seed(lane.seed, "trial", lane.number)):
+    with own_randomness(mix_seed(lane.seed, "trial", lane.number)):
         model = source()
     if not isinstance(model, nn.Module):
         raise TrialError(f"the function given to prepare_model returned {type(model).__name__}, not a torch.nn.Module")
     return model
-
-
-@contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
-    """Draw from another seed for a while, and leave the main stream of random numbers as it was."""
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import numpy as np
@@ -20,3 +22,16 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+@contextmanager
+def own_randomness(seed: int) -> Iterator[None]:
+    """Draw from another seed for a while, and leave the main stream of random numbers as it was."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        seed_everything(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)

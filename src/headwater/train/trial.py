@@ -122,18 +122,21 @@ class Trial:
             raise TrialError("report was called without a metric; name at least one, as in trial.report(loss=loss)")
         epoch = max(self._epoch + (1 if self._uses_epochs else 0), self._last_report + 1)
         self._last_report = epoch
-        columns = {name: self._engine.numbers(value) for name, value in metrics.items()}
+        with torch.inference_mode(False):  # what is copied or compacted here is to train on
+            self._hand_in(epoch, {name: self._engine.numbers(value) for name, value in metrics.items()})
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The trials that are still in the group."""
+        return tuple(self._lanes)
+
+    def _hand_in(self, epoch: int, columns: Mapping[str, Sequence[float]]) -> None:
         reports = [
             Report(number=lane.number, epoch=epoch, metrics={name: column[place] for name, column in columns.items()})
             for place, lane in enumerate(self._lanes)
         ]
         decisions = self._control.report(reports, lambda number: self._capture(number, epoch))
         self._keep([place for place, decision in enumerate(decisions) if decision is Decision.CONTINUE])
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """The trials that are still in the group."""
-        return tuple(self._lanes)
 
     def _keep(self, places: Sequence[int]) -> None:
         if len(places) == len(self._lanes):
