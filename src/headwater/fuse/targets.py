@@ -120,11 +120,12 @@ def hand_over(stack: Tensor, heir: Tensor, places: list[int]) -> None:
     if stack.grad is not None:
         heir.grad, stack.grad = stack.grad[places], None
     heir._backward_hooks, stack._backward_hooks = stack._backward_hooks, None
-    heir._post_accumulate_grad_hooks, stack._post_accumulate_grad_hooks = stack._post_accumulate_grad_hooks, None
+    heir._post_accumulate_grad_hooks = stack._post_accumulate_grad_hooks
+    stack._post_accumulate_grad_hooks = None  # type: ignore[assignment]  # None is what a tensor starts with
 
-    def pass_on(_: Tensor) -> None:
-        assert stack.grad is not None
-        grad, stack.grad = stack.grad[places], None
+    def pass_on(left: Tensor) -> None:
+        assert left.grad is not None
+        grad, left.grad = left.grad[places], None
         for hook in list((heir._backward_hooks or {}).values()):
             answer = hook(grad)
             grad = grad if answer is None else answer
