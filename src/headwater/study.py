@@ -147,11 +147,13 @@ class Study:
                 )
 
     def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
+        from headwater.train.memory import keep_freed_memory
         from headwater.train.running import Workshop, choose_device
         from headwater.train.shelf import Shelf
         from headwater.train.sorting import Sorter
 
         watcher = watcher or Silence()
+        keep_freed_memory()
 
         def tell(text: str, lanes: Sequence[Lane]) -> None:
             recorder.note("lanes", text, lanes)

@@ -332,7 +332,7 @@ def test_a_race_is_won_by_the_way_with_the_shortest_steps(best: str) -> None:
     strategies = Strategies(clock=watch.read)
     seconds = {"a": 2.0, "b": 2.0, best: 1.0}
     ways = run_race(watch, strategies, Model(), seconds)
-    assert ways == ["a"] * NUM_LAPS + ["b"] * NUM_LAPS + [best] * 3
+    assert ways == ["a", "b"] * NUM_LAPS + [best] * 3
     assert strategies.race(Model(), ["a", "b"], "layer of a model like it", "kind") == best
     assert strategies.race(Model(), ["a", "b"], "layer of another", "other kind") == "a"
     assert next(iter(strategies.seconds.values())) == pytest.approx(seconds)
@@ -344,7 +344,7 @@ def test_a_race_does_not_count_steps_of_another_size() -> None:
     model = Model()
     for kind, step in [("whole", 5.0), ("rest", 0.1), ("whole", 4.0), ("rest", 0.1)] * NUM_LAPS * 2 + [("whole", 5.0)]:
         watch.now += step * (2 if strategies.race(model, ["a", "b"], "layer", kind) == "a" else 1)
-    assert next(iter(strategies.seconds.values())) == pytest.approx({"a": 8.0, "b": 4.0})
+    assert next(iter(strategies.seconds.values())) == pytest.approx({"a": 10.0, "b": 4.0})
 
 
 def test_a_race_goes_on_behind_another_leader_when_the_first_is_gone() -> None:

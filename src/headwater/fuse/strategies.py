@@ -20,8 +20,8 @@ HOPELESS = 3.0
 NUM_BORROWINGS = 3
 """So often does a new size go by the choice of another before it is measured; an epoch's last batch is not worth it."""
 
-NUM_LAPS = 3
-"""So many steps does each way of a race get."""
+NUM_LAPS = 5
+"""So many steps does each way of a race get, in turns, as others may use the machine in between."""
 
 LANE_BY_LANE = ("looped", "batched")
 """Ways whose rounding does not depend on how many lanes there are."""
@@ -80,7 +80,7 @@ class Strategies:
         """Return which way to go now, of ways that tell only in the time that a whole step of the owner takes.
 
         The first runner of an owner leads: from one of its calls to the next is a step. Steps of its first kind count.
-        Each way is gone for a few steps, then the fastest for good. Calls without a runner just go along. Where some
+        The ways are gone in turns, then the fastest for good. Calls without a runner just go along. Where some
         way of anything is preset, nothing depends on time: the first way is gone then.
         """
         if self._preset or torch.are_deterministic_algorithms_enabled():
@@ -161,7 +161,7 @@ class _Race:
         now = clock()
         if self._start is not None:
             self._laps[self.current].append(now - self._start)
-        self.current = next((name for name, laps in self._laps.items() if len(laps) < NUM_LAPS), self.current)
+        self.current = min(self._laps, key=lambda name: len(self._laps[name]))
         self._start = now if kind == self.kind else None
 
 
