@@ -13,19 +13,19 @@ _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers by which glibc's malloc.h calls these settings."""
 
 
 def keep_freed_memory() -> None:
     """Let this process keep what it frees, for the next step takes it again; else glibc returns large tensors at once.
 
-    To get them back page by page takes up to half the time of a step on stacks of lanes. Does nothing without glibc.
+    To get them back page by page takes much of the time of a step on stacks of lanes. Does nothing without glibc.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_MMAP_THRESHOLD, 2**25)  # the largest it takes; larger tensors still come and go
 
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
