@@ -15,6 +15,8 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	# The oracle of the scaling rules in the tests; it asks for far more than it needs.
+	$(BIN)/python -m pip install --no-deps mup==1.0.0
 	touch $@
 
 demo: $(STAMP)

@@ -5,9 +5,11 @@ HeadwaterError
 ├── StudyError             a study was asked for something it cannot do
 ├── StoreError             the record cannot be read or written
 ├── TrialError             the training function used `trial` in a way that cannot work
-└── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
+├── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
+└── CannotScaleError       this model has no surrogate, or its settings do not carry over to another size
 
 LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
+WidthsWanted (BaseException) a model must be seen at work before it can be resized; never seen by users
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
@@ -39,8 +41,16 @@ class CannotFuseError(HeadwaterError):
     """These lanes cannot run as one."""
 
 
+class CannotScaleError(HeadwaterError):
+    """This model has no surrogate, or its settings do not carry over to another size."""
+
+
 class LanesPart(BaseException):
     """The code asked for one Python value of something that differs between lanes."""
+
+
+class WidthsWanted(BaseException):
+    """It is not known yet how the widths of a model hang together; or, raised by its first call, now it can be."""
 
 
 class LanesLeave(BaseException):

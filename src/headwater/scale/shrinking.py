@@ -1,0 +1,154 @@
+"""Makes a model narrower: by its configuration where it has one, else by the couplings of its widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+from headwater.errors import CannotScaleError
+from headwater.scale.configuring import has_configuration, rebuild
+from headwater.scale.places import copy_with, floats_of, numbers_of, tensors_of
+from headwater.scale.resizing import cut, resize
+from headwater.scale.standing import stand_in
+from headwater.scale.symbols import fake_tensors, plain_fakes, tensors_in
+from headwater.scale.tracing import first_tensor, run, watch
+from headwater.scale.widths import MIN_WIDTH, Couplings, choose_widths, find_couplings
+
+_SLOW = (nn.RNNBase, nn.modules.batchnorm._BatchNorm)
+
+
+def shrink(
+    model: nn.Module, scale: float, args: Sequence[Any], kwargs: Mapping[str, Any], *, min_width: int = MIN_WIDTH
+) -> nn.Module:
+    """Return the model at 1/scale of its width, with the leading blocks of its weights; the model is not touched.
+
+    `args` and `kwargs` are an example of what the model is called with. What is tied to them or to the first tensor
+    of the output (channels, vocabulary, classes, sequence length) keeps its size. See `choose_widths` for rounding.
+
+    Raises:
+        CannotScaleError: A coupling cannot be kept, or nothing can shrink.
+    """
+    return Shrinker().shrink(model, scale, args, kwargs, min_width=min_width)
+
+
+Resize: TypeAlias = Callable[[nn.Module], nn.Module]
+"""Makes models of one structure narrower, all in the same way; the given one is not touched."""
+
+
+class Shrinker:
+    """Shrinks models, and remembers the couplings of each structure it has seen in `known`."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, Couplings] = {}
+
+    def shrink(
+        self,
+        model: nn.Module,
+        scale: float,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        min_width: int = MIN_WIDTH,
+    ) -> nn.Module:
+        """Do as the function `shrink` does."""
+        return self.plan(model, scale, args, kwargs, min_width=min_width)(model)
+
+    def plan(
+        self,
+        model: nn.Module,
+        scale: float,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        min_width: int = MIN_WIDTH,
+    ) -> Resize:
+        """Return what shrinks this model and others of its structure, after a trial on tensors without values.
+
+        Raises:
+            CannotScaleError: A coupling cannot be kept, or nothing can shrink.
+        """
+        if scale == 1:
+            return _copy
+        if scale < 1:
+            raise CannotScaleError(f"cannot make a model {scale} times narrower; scale must be at least 1")
+        whole = _shape_of_answer(model, args, kwargs)
+        first = ""
+        if has_configuration(model):
+            try:
+                _check(rebuild(model, scale, min_width), whole, args, kwargs)
+                return partial(rebuild, scale=scale, min_width=min_width)
+            except CannotScaleError as error:
+                first = f" (by its configuration: {error})"
+        try:
+            sizes = choose_widths(self._find_couplings(model, args, kwargs), scale, min_width)
+            _check(resize(model, sizes), whole, args, kwargs)
+        except CannotScaleError as error:
+            raise CannotScaleError(f"{error}{first}") from error
+        return partial(resize, sizes=sizes)
+
+    def _find_couplings(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Couplings:
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors_in((args, kwargs)))
+        key = (structure_key(model), shapes)
+        if key not in self.known:
+            self.known[key] = find_couplings(model, args, kwargs)
+        return self.known[key]
+
+
+def structure_key(model: nn.Module) -> Hashable:
+    """Equal for models that differ in nothing but the values of their tensors."""
+    places = {id(tensor): name for name, tensor in reversed(tensors_of(model).items())}
+    return tuple(
+        (
+            path,
+            type(module),
+            module.training,
+            tuple(numbers_of(module)),
+            tuple(floats_of(module)),
+            tuple((k, t.shape, t.dtype, places[id(t)]) for k, t in _own_tensors(module)),
+        )
+        for path, module in model.named_modules(remove_duplicate=False)
+    )
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    tensors = {id(tensor): tensor for tensor in tensors_of(model).values()}
+    return copy_with(model, {key: cut(tensor, ()) for key, tensor in tensors.items()})
+
+
+def _own_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    named = [*module._parameters.items(), *module._buffers.items()]
+    return [(key, tensor) for key, tensor in named if tensor is not None]
+
+
+def _check(small: nn.Module, shape: Sequence[int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a small model that does not run, or answers in another shape than the whole one."""
+    answer = _shape_of_answer(small, args, kwargs)
+    if tuple(answer) != tuple(shape):
+        raise CannotScaleError(
+            f"the narrower model answers in the shape {tuple(answer)} instead of {tuple(shape)}; "
+            f"tune the model itself with surrogate=None"
+        )
+
+
+def _shape_of_answer(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[int]:
+    """Run a copy of the model on tensors without values."""
+    tensors = {id(tensor): tensor for tensor in tensors_of(model).values()}
+    with plain_fakes():
+        replacements = {key: _fake_like(tensor) for key, tensor in tensors.items()}
+    twin = copy_with(model, replacements)
+    for module in twin.modules():
+        if isinstance(module, _SLOW):
+            stand_in(module)
+    running: list[str] = []
+    watch(twin, running)
+    with plain_fakes():
+        fake_args, fake_kwargs = fake_tensors((tuple(args), dict(kwargs)))
+        return tuple(first_tensor(run(twin, fake_args, fake_kwargs, running)).shape)
+
+
+def _fake_like(tensor: Tensor) -> Tensor:
+    fake = tensor.new_empty(tensor.shape)
+    return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake

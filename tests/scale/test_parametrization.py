@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import Optimizer, lr_scheduler
+
+from headwater.errors import CannotScaleError
+from headwater.fuse.per_lane import PerLane
+from headwater.fuse.roster import Roster
+from headwater.scale.parametrization import (
+    Depth,
+    Multipliers,
+    SplitGroups,
+    forward_factors,
+    multipliers,
+    rescale_for_batch,
+    rescale_for_horizon,
+    scale_schedule,
+    split_groups,
+)
+from headwater.scale.roles import Ratio, Role, find_ratios, shapes_of
+
+mup: Any = importlib.import_module("mup")  # Microsoft's, untyped: an oracle for tests, never a dependency
+
+Build = Callable[[int, Callable[..., nn.Module]], nn.Module]
+ADAM_KINDS = ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "RMSprop"]
+
+
+def build_mlp(width: int, readout: Callable[..., nn.Module] = nn.Linear) -> nn.Module:
+    layers = [nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)]
+    return nn.Sequential(*layers, nn.LayerNorm(width), readout(width, 3))
+
+
+def build_cnn(width: int, readout: Callable[..., nn.Module] = nn.Linear) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3),
+        nn.BatchNorm2d(width),
+        nn.Conv2d(width, 4 * width, 3),
+        nn.Conv2d(4 * width, 4 * width, 3, groups=4 * width),
+        nn.Conv2d(4 * width, width, 1, bias=False),
+        nn.Flatten(),
+        readout(4 * width, 3),
+    )
+
+
+class Transformer(nn.Module):
+    def __init__(self, width: int, readout: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, width)
+        self.positions = nn.Parameter(0.02 * torch.randn(1, 5, width))
+        self.block = nn.TransformerEncoderLayer(width, width // 4, 2 * width, batch_first=True)
+        self.norm = nn.LayerNorm(width)
+        self.head = readout(width, 11)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.block(self.embedding(tokens) + self.positions)))
+        return logits
+
+
+def build_transformer(width: int, readout: Callable[..., nn.Module] = nn.Linear) -> nn.Module:
+    return Transformer(width, readout)
+
+
+every_model = pytest.mark.parametrize("build", [build_mlp, build_cnn, build_transformer])
+BASE, WIDTH = 8, 24
+
+
+def ratios_of(build: Build, width: int = WIDTH) -> dict[str, Ratio]:
+    return find_ratios(build(width, nn.Linear), shapes_of(build(BASE, nn.Linear)))
+
+
+def settings_by_name(model: nn.Module, optimizer: Optimizer, key: str) -> dict[str, float]:
+    by_id = {id(member): group[key] for group in optimizer.param_groups for member in group["params"]}
+    return {name: by_id[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+@every_model
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_optimizers_get_the_rates_and_decays_of_mup(build: Build, kind: str) -> None:
+    options = {"lr": 0.5, "weight_decay": 0.25}
+    theirs = mup.set_base_shapes(build(WIDTH, mup.MuReadout), build(BASE, mup.MuReadout))
+    their_optimizer = getattr(mup, f"Mu{kind}")(theirs.parameters(), **options)
+    ours = build(WIDTH, nn.Linear)
+    groups = split_groups(ours, options, dict(ours.named_parameters()), multipliers(kind, ratios_of(build)))
+    our_optimizer = getattr(torch.optim, kind)(groups.params, **options)
+    for key in ("lr", "weight_decay") if kind != "Adam" else ("lr",):
+        expected = settings_by_name(theirs, their_optimizer, key)
+        assert settings_by_name(ours, our_optimizer, key) == pytest.approx(expected)
+
+
+@every_model
+def test_readouts_get_the_forward_factor_of_mup(build: Build) -> None:
+    theirs = mup.set_base_shapes(build(WIDTH, mup.MuReadout), build(BASE, mup.MuReadout))
+    expected = {
+        name: 1 / module.width_mult() for name, module in theirs.named_modules() if isinstance(module, mup.MuReadout)
+    }
+    assert forward_factors(build(WIDTH, nn.Linear), ratios_of(build)) == pytest.approx(expected)
+
+
+IN, OUT = 4.0, 8.0
+TABLE = {
+    "input": Ratio(role=Role.INPUT, m_out=OUT),
+    "hidden": Ratio(role=Role.HIDDEN, m_in=IN, m_out=OUT),
+    "readout": Ratio(role=Role.READOUT, m_in=IN, forward=1 / IN),
+    "inner": Ratio(role=Role.READOUT, m_in=IN),
+    "vector": Ratio(role=Role.VECTOR, m_out=OUT),
+    "tied": Ratio(role=Role.INPUT, m_out=OUT, forward=1 / OUT),
+    "fixed": Ratio(role=Role.FIXED),
+}
+
+
+def test_sgd_rates_grow_with_fan_out_over_fan_in() -> None:
+    rates = multipliers("SGD", TABLE).lr
+    assert rates == {
+        "input": OUT, "hidden": OUT / IN, "readout": IN, "inner": 1 / IN, "vector": OUT, "tied": OUT, "fixed": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ADAM_KINDS)
+def test_rates_of_the_adam_family_fall_with_fan_in(kind: str) -> None:
+    assert multipliers(kind, TABLE).lr == dict.fromkeys(TABLE, 1.0) | {"hidden": 1 / IN, "inner": 1 / IN}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_weights_shrink_alike_in_every_width(kind: str) -> None:
+    found = multipliers(kind, TABLE)
+    assert {name: found.lr[name] * found.decay[name] for name in TABLE} == dict.fromkeys(TABLE, 1.0)
+
+
+def test_the_exponent_of_the_decay_is_a_setting() -> None:
+    assert multipliers("AdamW", TABLE, decay_exponent=0.5).decay["hidden"] == IN**0.5
+
+
+@pytest.mark.parametrize("kind", sorted(set(ADAM_KINDS) - {"AdamW"}))
+def test_coupled_decay_keeps_its_proportion_to_the_gradient(kind: str) -> None:
+    assert multipliers(kind, TABLE).decay == multipliers("SGD", TABLE).decay
+
+
+def test_decay_may_be_decoupled_by_an_option() -> None:
+    assert multipliers("NAdam", TABLE, is_decoupled=True).decay == multipliers("AdamW", TABLE).decay
+
+
+def test_eps_falls_as_gradients_do() -> None:
+    eps = multipliers("Adam", TABLE).eps
+    assert eps == dict.fromkeys(TABLE, 1 / OUT) | {"readout": 1 / IN, "inner": 1.0, "fixed": 1.0}
+    assert set(multipliers("SGD", TABLE).eps.values()) == {1.0}
+
+
+@pytest.mark.parametrize("kind", ["LBFGS", torch.optim.Muon, type("Adam", (torch.optim.Adam,), {})])
+def test_an_optimizer_without_a_rule_is_refused(kind: type[Optimizer] | str) -> None:
+    with pytest.raises(CannotScaleError, match="known are Adagrad, Adam, AdamW"):
+        multipliers(kind, TABLE)
+
+
+def test_depth_follows_completep() -> None:
+    depth = Depth(ratio=4.0, parameters={"hidden", "vector"})
+    adam, half = (multipliers("AdamW", TABLE, depth=part) for part in (depth, Depth(**_fields(depth, alpha=0.5))))
+    assert depth.branch_factor == 1 / 4
+    assert adam.lr == multipliers("AdamW", TABLE).lr
+    assert adam.eps["hidden"] == 1 / OUT / 4
+    assert half.lr["vector"] == 1 / 2
+    assert half.lr["input"] == 1
+    assert multipliers("SGD", TABLE, depth=depth).lr["hidden"] == OUT / IN * 4
+
+
+def _fields(depth: Depth, alpha: float) -> dict[str, Any]:
+    return {"ratio": depth.ratio, "parameters": depth.parameters, "alpha": alpha}
+
+
+def make_groups(params: Any, options: Mapping[str, Any], kind: str = "AdamW") -> list[dict[str, Any]]:
+    """The groups of an MLP whose `params` are given by a function of it."""
+    model = build_mlp(WIDTH)
+    found = multipliers(kind, ratios_of(build_mlp))
+    groups: Any = split_groups(params(model), options, dict(model.named_parameters()), found).params
+    return list(groups)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        lambda model: model,
+        lambda model: model.parameters(),
+        lambda model: list(model.parameters()),
+        lambda model: model.named_parameters(),
+        lambda model: [{"params": model.parameters()}],
+        lambda model: [{"params": model.named_parameters()}],
+    ],
+)
+def test_whatever_an_optimizer_takes_is_split(params: Callable[[nn.Module], Any]) -> None:
+    groups = make_groups(params, {"lr": 0.5})
+    optimizer = torch.optim.AdamW(groups, lr=0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 0.5 / 3, 0.5])
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 10
+
+
+def test_a_group_keeps_its_own_settings() -> None:
+    def params(model: nn.Module) -> Any:
+        first, *others = model.parameters()
+        return [{"params": [first], "lr": 2.0}, {"params": others, "weight_decay": 0.5, "betas": (0.8, 0.9)}]
+
+    groups = make_groups(params, {"lr": 1.0, "weight_decay": 0.1})
+    assert groups[0]["lr"] == 2.0
+    assert "weight_decay" not in groups[0]
+    hidden = next(group for group in groups[1:] if "lr" in group)
+    assert hidden["lr"] == pytest.approx(1 / 3)
+    assert hidden["weight_decay"] == pytest.approx(1.5)
+    assert hidden["betas"] == (0.8, 0.9)
+
+
+def test_a_setting_that_nobody_gives_is_the_optimizers_own() -> None:
+    hidden = next(group for group in make_groups(lambda model: model, {}) if "lr" in group)
+    assert hidden["lr"] == pytest.approx(0.001 / 3)
+    assert hidden["weight_decay"] == pytest.approx(0.03)
+
+
+def test_the_rate_that_stays_comes_first() -> None:
+    assert [group.get("lr") for group in make_groups(lambda model: model, {"lr": 1.0}, "SGD")] == pytest.approx(
+        [None, 3.0]
+    )
+
+
+def test_settings_that_differ_by_lane_are_multiplied() -> None:
+    lr = PerLane([0.5, 1.0], Roster([{}, {}]))
+    hidden = next(group for group in make_groups(lambda model: model, {"lr": lr}) if "lr" in group)
+    assert hidden["lr"].values == pytest.approx((0.5 / 3, 1 / 3))
+
+
+def test_parameters_of_other_models_stay_as_they_are() -> None:
+    stranger = nn.Parameter(torch.zeros(1))
+    groups = make_groups(lambda model: [*model.parameters(), stranger], {"lr": 1.0}, "SGD")
+    (home,) = [group for group in groups if any(member is stranger for member in group["params"])]
+    assert "lr" not in home
+
+
+@given(num_groups=st.integers(1, 4), width=st.integers(1, 40), kind=st.sampled_from(["SGD", *ADAM_KINDS]))
+def test_each_parameter_is_in_one_group_with_its_own_rate(num_groups: int, width: int, kind: str) -> None:
+    model = build_mlp(width)
+    members = list(model.parameters())
+    found = multipliers(kind, ratios_of(build_mlp, width))
+    params = [{"params": members[place::num_groups], "lr": 2.0 + place} for place in range(num_groups)]
+    optimizer = getattr(torch.optim, kind)(split_groups(params, {}, dict(model.named_parameters()), found).params)
+    rates = settings_by_name(model, optimizer, "lr")
+    expected = {
+        name: (2.0 + place % num_groups) * found.lr[name] for place, name in enumerate(dict(model.named_parameters()))
+    }
+    assert rates == pytest.approx(expected)
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(members)
+
+
+def test_parameters_at_the_width_of_the_base_are_handed_back() -> None:
+    model = build_mlp(BASE)
+    generator = model.parameters()
+    found = multipliers("Adam", find_ratios(model, shapes_of(model)))
+    groups = split_groups(generator, {"lr": 1.0}, dict(model.named_parameters()), found)
+    assert groups.params is generator
+    assert scale_schedule("OneCycleLR", {"max_lr": 1.0}, groups) == {"max_lr": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["SGD", *ADAM_KINDS])
+def test_training_at_the_width_of_the_base_is_bit_identical_to_plain_training(kind: str) -> None:
+    def train(scaled: bool) -> list[Tensor]:
+        torch.manual_seed(3)
+        model = build_mlp(BASE)
+        params: Any = model.parameters()
+        options = {"lr": 0.01, "weight_decay": 0.1}
+        if scaled:
+            found = multipliers(kind, find_ratios(model, shapes_of(model)))
+            params = split_groups(params, options, dict(model.named_parameters()), found).params
+        optimizer = getattr(torch.optim, kind)(params, **options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(7, 6)), torch.randint(3, (7,))).backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    assert all(torch.equal(ours, plain) for ours, plain in zip(train(True), train(False), strict=True))
+
+
+SPLIT = SplitGroups(params=[], factors=(1.0, 0.5, 4.0), origins=(0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        ("OneCycleLR", {"max_lr": 2.0, "pct_start": 0.1}, {"max_lr": [2.0, 1.0, 8.0], "pct_start": 0.1}),
+        (lr_scheduler.OneCycleLR, {"max_lr": [2.0, 3.0]}, {"max_lr": [2.0, 1.0, 12.0]}),
+        ("CyclicLR", {"base_lr": 1.0, "max_lr": 2.0}, {"base_lr": [1.0, 0.5, 4.0], "max_lr": [2.0, 1.0, 8.0]}),
+        (lr_scheduler.ReduceLROnPlateau, {"min_lr": 0.2}, {"min_lr": [0.2, 0.1, 0.8]}),
+        (lr_scheduler.LambdaLR, {"lr_lambda": [abs, int]}, {"lr_lambda": [abs, abs, int]}),
+        (lr_scheduler.LambdaLR, {"lr_lambda": abs}, {"lr_lambda": abs}),
+        ("OneCycleLR", {"max_lr": [1.0] * 7}, {"max_lr": [1.0] * 7}),
+        ("CosineAnnealingLR", {"T_max": 5, "eta_min": 0.1}, {"T_max": 5, "eta_min": 0.1}),
+        ("PolynomialLR", {"total_iters": 3}, {"total_iters": 3}),
+    ],
+)
+def test_absolute_rates_of_a_schedule_follow_the_groups(kind: Any, options: Any, expected: Any) -> None:
+    assert scale_schedule(kind, options, SPLIT) == expected
+
+
+def test_a_scaled_one_cycle_keeps_the_ratios_of_rates_all_along() -> None:
+    model = build_mlp(WIDTH)
+    found = multipliers("SGD", ratios_of(build_mlp))
+    groups = split_groups(model, {"lr": 1.0}, dict(model.named_parameters()), found)
+    optimizer = torch.optim.SGD(groups.params, lr=1.0, momentum=0.9)  # type: ignore[arg-type]  # not a module any more
+    schedule = lr_scheduler.OneCycleLR(
+        optimizer, total_steps=9, **scale_schedule("OneCycleLR", {"max_lr": 2.0}, groups)
+    )
+    for _ in range(8):
+        optimizer.step()
+        schedule.step()
+        first, second = (group["lr"] for group in optimizer.param_groups)
+        assert second == pytest.approx(3 * first)
+
+
+def test_sgd_takes_larger_batches_with_a_rate_that_is_as_much_larger() -> None:
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.2}
+    assert rescale_for_batch("SGD", options, 4) == {**options, "lr": 0.4}
+
+
+def test_adam_takes_larger_batches_by_the_square_root() -> None:
+    scaled = rescale_for_batch("AdamW", {"lr": 0.1, "weight_decay": 0.2}, 4)
+    assert scaled["lr"] == pytest.approx(0.2)
+    assert scaled["betas"] == pytest.approx((0.6, 0.996))
+    assert scaled["eps"] == pytest.approx(5e-9)
+    assert scaled["weight_decay"] == pytest.approx(0.4)
+    assert rescale_for_batch("Adam", {"weight_decay": 0.2}, 4)["weight_decay"] == 0.2
+    assert rescale_for_batch("RMSprop", {}, 4) == pytest.approx({"lr": 0.02, "eps": 5e-9, "alpha": 0.96})
+
+
+def test_a_batch_beyond_the_rule_is_refused_with_the_largest_that_is_not() -> None:
+    with pytest.raises(CannotScaleError, match="up to 10 times"):
+        rescale_for_batch("Adam", {}, 16)
+    with pytest.raises(CannotScaleError, match="Adagrad"):
+        rescale_for_batch("Adagrad", {}, 2)
+
+
+@given(kappa=st.floats(0.1, 9.0), kind=st.sampled_from(["SGD", "Adam", "AdamW", "NAdam", "RMSprop"]))
+def test_a_change_of_the_batch_can_be_taken_back(kappa: float, kind: str) -> None:
+    options = rescale_for_batch(kind, {"lr": 0.1, "weight_decay": 0.2}, 1.5)
+    there = rescale_for_batch(kind, options, kappa / 1.5)
+    back = rescale_for_batch(kind, there, 1.5 / kappa)
+    assert {**back, "betas": 0} == pytest.approx({**options, "betas": 0})
+
+
+@given(ratio=st.floats(0.01, 100.0), kind=st.sampled_from(["SGD", "AdamW"]))
+def test_longer_training_decays_less_per_step(ratio: float, kind: str) -> None:
+    scaled = rescale_for_horizon(kind, {"lr": 0.1, "weight_decay": 0.2}, ratio)
+    assert scaled["lr"] * scaled["weight_decay"] * ratio == pytest.approx(0.1 * 0.2)
+
+
+def test_batch_and_horizon_agree_about_decoupled_decay() -> None:
+    options = {"lr": 0.1, "weight_decay": 0.2}
+    larger = rescale_for_batch("AdamW", options, 4)
+    assert larger["lr"] * larger["weight_decay"] / 4 == pytest.approx(0.1 * 0.2)
+    assert rescale_for_horizon("Adam", options, 4) == options
+
+
+def test_multipliers_of_one_are_recognised() -> None:
+    assert Multipliers(lr={"a": 1.0}, decay={"a": 1.0}, eps={"a": 1.0}).are_one
+    assert not Multipliers(lr={"a": 1.0}, decay={"a": 2.0}, eps={"a": 1.0}).are_one
