@@ -5,6 +5,7 @@ from headwater.search.bohb import BOHB, RungModel, SyncBOHB
 from headwater.search.building import SEARCHES, build_searcher
 from headwater.search.grid import GridSearch
 from headwater.search.halving import SHA, Hyperband
+from headwater.search.listed import Listed
 from headwater.search.median import MedianStopping
 from headwater.search.pbt import PBT
 from headwater.search.problem import Build, Problem
@@ -23,6 +24,7 @@ __all__ = [
     "Dropping",
     "GridSearch",
     "Hyperband",
+    "Listed",
     "MedianStopping",
     "OptunaSearch",
     "Problem",

@@ -23,7 +23,10 @@ from headwater.fuse.rules import RULES
 from headwater.fuse.schedulers import fuse_scheduler
 from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
+from headwater.scale.parametrization import SplitGroups
+from headwater.scale.starting import factors_of
 from headwater.train.inheriting import own_optimizer, own_scheduler
+from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
 from headwater.trials import Lane
 
@@ -39,6 +42,8 @@ class LaneState:
     optimizers: list[dict[str, Any]] = field(default_factory=list)
     schedulers: list[dict[str, Any]] = field(default_factory=list)
     num_passes: list[int] = field(default_factory=list)
+    factors: list[dict[str, float]] = field(default_factory=list)
+    """What the input of some layers of each model was multiplied by, by the layer's name."""
     is_inherited: bool = False
     """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
 
@@ -71,9 +76,10 @@ class Engine(Protocol):
 class PlainEngine:
     """One lane: plain PyTorch."""
 
-    def __init__(self, lane: Lane, device: torch.device) -> None:
+    def __init__(self, lane: Lane, device: torch.device, scaling: Scaling | None = None) -> None:
         self._lane = lane
         self._device = device
+        self._shapes = _Shapes(scaling)
         self._models: list[nn.Module] = []
         self._optimizers: list[Any] = []
         self._schedulers: list[Any] = []
@@ -84,16 +90,19 @@ class PlainEngine:
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build the lane's model."""
-        model = build_model(source, self._lane).to(self._device)
+        model = self._shapes.fit([build_model(source, self._lane)])[0].to(self._device)
         if states is not None:
             model.load_state_dict(states[0])
+        self._shapes.note(model)
         self._models.append(model)
         return model
 
     def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
         """Build the lane's optimizer."""
         kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
-        optimizer = kind(params.parameters() if isinstance(params, nn.Module) else params, **options)
+        groups = self._shapes.split(kind, params, options)
+        optimizer = kind(groups.parameters() if isinstance(groups, nn.Module) else groups, **options)
+        self._shapes.keep(optimizer)
         if states is not None:
             optimizer.load_state_dict(own_optimizer(states[0], optimizer.state_dict()))
         self._optimizers.append(optimizer)
@@ -103,7 +112,7 @@ class PlainEngine:
         """Build the lane's scheduler."""
         kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
         with _settings_kept(optimizer, states is not None):
-            scheduler = kind(optimizer, **options)
+            scheduler = kind(optimizer, **self._shapes.schedule(kind, optimizer, options))
             if states is not None:
                 scheduler.load_state_dict(own_scheduler(states[0], scheduler.state_dict()))
         self._schedulers.append(scheduler)
@@ -120,6 +129,7 @@ class PlainEngine:
             models=[copy.deepcopy(model.state_dict()) for model in self._models],
             optimizers=[copy.deepcopy(optimizer.state_dict()) for optimizer in self._optimizers],
             schedulers=[copy.deepcopy(scheduler.state_dict()) for scheduler in self._schedulers],
+            factors=[factors_of(model) for model in self._models],
         )
 
     def narrow(self, places: Sequence[int]) -> None:
@@ -129,8 +139,16 @@ class PlainEngine:
 class LaneEngine:
     """Several lanes in stacks, under the lane mode."""
 
-    def __init__(self, lanes: Sequence[Lane], roster: Roster, device: torch.device, strategies: Strategies) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        roster: Roster,
+        device: torch.device,
+        strategies: Strategies,
+        scaling: Scaling | None = None,
+    ) -> None:
         self._lanes = lanes
+        self._shapes = _Shapes(scaling)
         self._roster = roster
         self._device = device
         self._mode = LaneMode(roster, RULES, strategies)
@@ -148,17 +166,20 @@ class LaneEngine:
         """Build every lane's model into one."""
         lanes = [self._lanes[member] for member in self._roster.members]
         is_shared = isinstance(source, nn.Module)
-        models = [build_model(source, lane).to(self._device) for lane in (lanes[:1] if is_shared else lanes)]
+        models = self._shapes.fit([build_model(source, lane) for lane in (lanes[:1] if is_shared else lanes)])
+        models = [model.to(self._device) for model in models]
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
             model = repeat_model(models[0], len(lanes)) if is_shared else fuse_models(models)
             if states is not None:
                 load_lane_states(model, states)
+        self._shapes.note(model)
         self._models.append(model)
         return model
 
     def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
         """Build one optimizer over all lanes."""
-        optimizer = fuse_optimizer(kind, params, self._roster, **options)
+        optimizer = fuse_optimizer(kind, self._shapes.split(kind, params, options), self._roster, **options)
+        self._shapes.keep(optimizer)
         if states is not None:
             built = [optimizer.lane_state(place) for place in range(len(states))]
             optimizer.load_lane_states([own_optimizer(*pair) for pair in zip(states, built, strict=True)])
@@ -169,7 +190,8 @@ class LaneEngine:
         """Build one scheduler over all lanes."""
         kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
         with _settings_kept(optimizer, states is not None):
-            scheduler = fuse_scheduler(kind, optimizer, self._roster, **options)
+            scaled = self._shapes.schedule(kind, optimizer, options)
+            scheduler = fuse_scheduler(kind, optimizer, self._roster, **scaled)
             if states is not None:
                 built = [scheduler.lane_state(place) for place in range(len(states))]
                 scheduler.load_lane_states([own_scheduler(*pair) for pair in zip(states, built, strict=True)])
@@ -200,6 +222,7 @@ class LaneEngine:
             models=[lane_state(model, place) for model in self._models],
             optimizers=[optimizer.lane_state(place) for optimizer in self._optimizers],
             schedulers=[scheduler.lane_state(place) for scheduler in self._schedulers],
+            factors=[factors_of(model) for model in self._models],
         )
 
     def narrow(self, places: Sequence[int]) -> None:
@@ -212,6 +235,46 @@ class LaneEngine:
                 narrow_model(model, places)
             for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
                 narrow(param, self._roster)  # those that belong to no model
+
+
+class _Shapes:
+    """What an engine has given the width of its run; without scaling, everything is left as it is."""
+
+    def __init__(self, scaling: Scaling | None) -> None:
+        self._scaling = scaling
+        self._latest: Fitted | None = None
+        self._fitted: list[Fitted] = []
+        self._split = SplitGroups(params=())
+        self._groups: list[tuple[Any, SplitGroups]] = []
+
+    def fit(self, models: list[nn.Module]) -> list[nn.Module]:
+        """Give models that are alike their width."""
+        if self._scaling is None:
+            return models
+        fitted = [self._scaling.fit(model) for model in models]
+        self._latest = fitted[0]
+        return [item.model for item in fitted]
+
+    def note(self, model: nn.Module) -> None:
+        """Learn what became of the models that were fitted last: this is what the function holds."""
+        if self._latest is not None:
+            self._fitted.append(Fitted(model, self._latest.ratios))
+
+    def split(self, kind: Any, params: Any, options: Mapping[str, Any]) -> Any:
+        """Return what an optimizer is to be given for parameters."""
+        if self._scaling is None:
+            return params
+        self._split = self._scaling.split(kind, params, options, self._fitted)
+        return self._split.params
+
+    def keep(self, optimizer: Any) -> None:
+        """Remember the groups of the optimizer that was made of the last split."""
+        self._groups.append((optimizer, self._split))
+
+    def schedule(self, kind: Any, optimizer: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a scheduler for this optimizer."""
+        groups = next((groups for known, groups in self._groups if known is optimizer), None)
+        return scheduler_options(kind, options, groups)
 
 
 def _parameters(optimizer: Any) -> Iterator[Tensor]:

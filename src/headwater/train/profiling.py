@@ -19,6 +19,8 @@ MAX_LANES = 128
 """The largest group that is tried."""
 GIVE_UP = 1.25
 """Two sizes in a row this much slower per step than the best so far end the search."""
+MIN_SIZES = 4
+"""So many sizes are tried in any case: of some models, small groups are slower than none, and large ones faster."""
 
 
 def profile_lanes(
@@ -44,6 +46,12 @@ def profile_lanes(
         if again is not None and again.seconds_per_lane_step < measured[num_lanes].seconds_per_lane_step:
             measured[num_lanes] = again
     return _conclude(measured, limit), None
+
+
+def time_step_alone(workshop: Workshop, lane: Lane) -> float | None:
+    """Return the seconds that a step of this trial takes in a group of one; None where it does not run so far."""
+    measurement, _ = _measure(workshop, [lane], None)
+    return None if measurement is None else measurement.seconds_per_lane_step
 
 
 def _sizes(most: int) -> list[int]:
@@ -74,13 +82,13 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
 
 def _keeps_falling(measured: dict[int, Measurement]) -> bool:
     seconds = [item.seconds_per_lane_step for item in measured.values()]
-    return len(seconds) > 2 and min(seconds[-2:]) > GIVE_UP * min(seconds)
+    return len(seconds) > MIN_SIZES and min(seconds[-2:]) > GIVE_UP * min(seconds)
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
     """One lane, and the sizes near the best: they are measured twice, for the choice is between them."""
     by_speed = sorted(measured.values(), key=lambda item: item.seconds_per_lane_step)
-    return list(dict.fromkeys([1, *(item.num_lanes for item in by_speed[:2])])) if measured else []
+    return list(dict.fromkeys([1, *(item.num_lanes for item in by_speed[:3])])) if measured else []
 
 
 def _measure(

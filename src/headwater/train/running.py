@@ -11,15 +11,18 @@ from typing import Any, TypeAlias
 
 import torch
 
-from headwater.errors import CannotFuseError, LanesLeave, LanesPart, StudyError
+from headwater.errors import CannotFuseError, CannotScaleError, LanesLeave, LanesPart, StudyError, WidthsWanted
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
 from headwater.space.configuration import freeze
+from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
+from headwater.train.looking import look_at_widths
+from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.trial import Control, Trial
-from headwater.trials import Decision, Ending, Outcome, Question, Report, TrialGroup
+from headwater.trials import Decision, Ending, Lane, Outcome, Question, Report, TrialGroup
 
 Function: TypeAlias = Callable[[Trial], Any]
 
@@ -33,6 +36,10 @@ class Workshop:
     strategies: Strategies = field(default_factory=Strategies)
     always_fuse: bool = False
     """Use stacks even for a single lane; for tests and measurements."""
+    scaling: Scaling | None = None
+    """The width to train at; None: models as the function writes them."""
+    compiler: Compiler | None = None
+    """Compiles what trains alone, where that pays; None for not at all."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -57,10 +64,24 @@ def run_group(
     Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`.
     """
     start = time.perf_counter()
+    while True:
+        try:
+            return _run(workshop, group, control, states, start)
+        except WidthsWanted:
+            error = _look(workshop, group.lanes[0])
+            if error:
+                seconds = time.perf_counter() - start
+                return Ending(outcome=Outcome.RAISED, lanes=group.lanes, error=error, seconds=seconds)
+
+
+def _run(
+    workshop: Workshop, group: TrialGroup, control: Control, states: Sequence[LaneState] | None, start: float
+) -> Ending:
     roster = Roster([lane.config for lane in group.lanes])
     counted = _Counting(control)
     engine, config = _open_engine(workshop, group, roster)
-    trial = Trial(group.lanes, config, engine, counted, states, workshop.device)
+    compiler = workshop.compiler if isinstance(engine, PlainEngine) else None
+    trial = Trial(group.lanes, config, engine, counted, states, workshop.device, compiler)
     outcome, question, error = _call(workshop.function, trial, engine, roster)
     return Ending(
         outcome=outcome,
@@ -72,10 +93,23 @@ def run_group(
     )
 
 
+def _look(workshop: Workshop, lane: Lane) -> str:
+    """Learn the widths of a model from what it is called with; return what the function raised before it was."""
+    assert workshop.scaling is not None
+    try:
+        look_at_widths(workshop.function, lane, workshop.device, workshop.scaling)
+    except (StudyError, CannotScaleError):
+        raise
+    except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
+        return "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    return ""
+
+
 def _open_engine(workshop: Workshop, group: TrialGroup, roster: Roster) -> tuple[Engine, Mapping[str, Any]]:
     if len(group) > 1 or workshop.always_fuse:
-        return LaneEngine(group.lanes, roster, workshop.device, workshop.strategies), LaneConfig(roster)
-    return PlainEngine(group.lanes[0], workshop.device), freeze(group.lanes[0].config)
+        engine = LaneEngine(group.lanes, roster, workshop.device, workshop.strategies, workshop.scaling)
+        return engine, LaneConfig(roster)
+    return PlainEngine(group.lanes[0], workshop.device, workshop.scaling), freeze(group.lanes[0].config)
 
 
 def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:
@@ -88,7 +122,7 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
         pass
     except CannotFuseError as cause:
         return Outcome.APART, roster.question or Question(None, str(cause)), ""
-    except StudyError:  # not the trial's fault: the study itself is set up wrongly
+    except (StudyError, CannotScaleError):  # not the trial's fault: the study itself is set up wrongly
         raise
     except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
         error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))

@@ -19,7 +19,10 @@ def mix_seed(*parts: int | str) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seed torch, NumPy and Python, all three of which training code draws from."""
-    torch.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.manual_seed(seed)
+    else:  # the same, without the stack trace that torch puts aside for GPUs it has not seen yet
+        torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 

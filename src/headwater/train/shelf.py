@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from headwater.errors import StoreError
 from headwater.train.checkpoint import load_state, save_state
 from headwater.train.engines import LaneState
 
@@ -16,7 +17,9 @@ class Shelf(Mapping[int, LaneState]):
         self._folder = folder
         self._every = every
         self._in_memory: dict[int, LaneState] = {}
-        self._numbers = {int(path.stem) for path in folder.glob("*.safetensors")} if folder is not None else set()
+        self._kept: tuple[int, LaneState] | None = None
+        stems = [path.stem for path in folder.glob("*.safetensors")] if folder is not None else []
+        self._numbers = {int(stem) for stem in stems if stem.isdigit()}
 
     def __getitem__(self, number: int) -> LaneState:
         if self._folder is None:
@@ -52,6 +55,40 @@ class Shelf(Mapping[int, LaneState]):
         if self._folder is not None and number in self._numbers:
             self._path(number).unlink(missing_ok=True)
             self._numbers.discard(number)
+
+    def keep(self, number: int, state: LaneState) -> None:
+        """Keep the state of the best trial, instead of that of the one that was best before."""
+        if self._folder is None:
+            self._kept = number, state
+            return
+        save_state(state, self._folder / f"best-{number}.safetensors")
+        for path in self._folder.glob("best-*.safetensors"):
+            if path.stem != f"best-{number}":
+                path.unlink(missing_ok=True)
+
+    @property
+    def kept_number(self) -> int | None:
+        """Which trial's state is kept as the best."""
+        if self._folder is None:
+            return None if self._kept is None else self._kept[0]
+        found = sorted(self._folder.glob("best-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        return int(found[-1].stem.removeprefix("best-")) if found else None
+
+    def load_kept(self) -> LaneState:
+        """Return the state of the best trial.
+
+        Raises:
+            StoreError: None is kept, or it cannot be read.
+        """
+        number = self.kept_number
+        if number is None:
+            raise StoreError(
+                "no weights were kept: they are where the training function counts its epochs by trial.epochs(...)"
+            )
+        if self._folder is None:
+            assert self._kept is not None
+            return self._kept[1]
+        return load_state(self._folder / f"best-{number}.safetensors")
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None

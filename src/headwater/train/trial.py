@@ -10,6 +10,7 @@ from torch import nn
 
 from headwater.errors import LanesLeave, TrialError
 from headwater.fuse.per_lane import PerLane, PerLaneText
+from headwater.train.compiling import Compiler
 from headwater.train.engines import Engine, LaneState
 from headwater.train.inheriting import Inherited
 from headwater.train.seeding import mix_seed, seed_everything
@@ -42,7 +43,7 @@ class Trial:
     given back in that order.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that a run is made of
         self,
         lanes: Sequence[Lane],
         config: Mapping[str, Any],
@@ -50,6 +51,7 @@ class Trial:
         control: Control,
         states: Sequence[LaneState] | None = None,
         device: torch.device | None = None,
+        compiler: Compiler | None = None,
     ) -> None:
         self.config = config
         """The configuration; a value that differs between lanes is a PerLane."""
@@ -64,6 +66,9 @@ class Trial:
         self._epoch = lanes[0].start_epoch
         self._last_report = lanes[0].start_epoch
         self._uses_epochs = False
+        self._compiler = compiler
+        self._num_epochs: int | None = None
+        self._num_steps = 0
         self._streams: list[Stream] = []
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
@@ -74,6 +79,8 @@ class Trial:
         own seed.
         """
         prepared = self._engine.add_model(model, self._saved("models"))
+        if self._compiler is not None:
+            self._compiler.attach(prepared, self._count_steps_left)
         return cast("Model", prepared)
 
     def prepare_data_loader(self, data: Any, **options: Any) -> Stream:
@@ -92,7 +99,7 @@ class Trial:
         """Return an optimizer: a class of torch.optim or its name, a model or parameters, and any hyperparameters."""
         built = self._engine.add_optimizer(optimizer, params, hyperparameters, self._saved("optimizers"))
         if self._counts["optimizers"] == 1:
-            built.register_step_post_hook(lambda *_: self._control.step(len(self._lanes)))
+            built.register_step_post_hook(lambda *_: self._step())
         return built
 
     def prepare_scheduler(self, scheduler: Any, optimizer: Any, **options: Any) -> Any:
@@ -107,6 +114,7 @@ class Trial:
         """
         self._uses_epochs = True
         self._control.expect(int(count))
+        self._num_epochs = int(count) - self._epoch
         for epoch in range(self._epoch, int(count)):
             self._epoch = epoch
             seed_everything(mix_seed(self.seed, "epoch", epoch))
@@ -129,6 +137,16 @@ class Trial:
     def lanes(self) -> tuple[Lane, ...]:
         """The trials that are still in the group."""
         return tuple(self._lanes)
+
+    def _step(self) -> None:
+        self._num_steps += 1
+        self._control.step(len(self._lanes))
+
+    def _count_steps_left(self) -> int | None:
+        """Return how many steps the function will still take, by the length of its first data loader."""
+        if self._num_epochs is None or not self._streams:
+            return None
+        return self._num_epochs * len(self._streams[0]) - self._num_steps
 
     def _hand_in(self, epoch: int, columns: Mapping[str, Sequence[float]]) -> None:
         reports = [

@@ -16,6 +16,7 @@ from headwater.trials.records import (
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
+from headwater.trials.surrogate import Surrogate, Trust
 
 __all__ = [
     "Decision",
@@ -30,7 +31,9 @@ __all__ = [
     "Result",
     "Segment",
     "Status",
+    "Surrogate",
     "TrialGroup",
     "TrialRecord",
+    "Trust",
     "average_replicas",
 ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from headwater.errors import StudyError
 from headwater.trials.records import Profile, Status, TrialRecord
+from headwater.trials.surrogate import Trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,12 @@ class Result:
     """How long it computed, by the clock that groups are measured with: on shared cores, waiting does not count."""
     seconds_one_by_one: float | None = None
     """How long the same steps take in groups of one, by this run's own measurements; None where none were made."""
+    target: TrialRecord | None = None
+    """Where trials were of surrogates: the target, trained with the best configuration."""
+    trust: Trust | None = None
+    """Where trials were of surrogates: how far their ranking can be trusted; None where that was not checked."""
+    loader: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+    """Rebuilds the best trial's model."""
 
     @property
     def ranked(self) -> tuple[TrialRecord, ...]:
@@ -43,17 +52,36 @@ class Result:
 
     @property
     def best(self) -> TrialRecord:
-        """The best trial by the last value of the metric.
+        """The target where there is one, else the best trial by the last value of the metric.
 
         Raises:
             StudyError: No trial has reported a finite value.
         """
+        if self.target is not None:
+            return self.target
         if not self.ranked:
             raise StudyError(
                 f"none of the {len(self.trials)} trials of study {self.study!r} has a finite {self.metric!r}; "
                 "`headwater show` prints what became of each"
             )
         return self.ranked[0]
+
+    def load_best_model(self) -> Any:  # Any: the user's own torch.nn.Module, or a list of them
+        """Return the best trial's trained model, an ordinary PyTorch module in evaluation mode.
+
+        Of a function that prepares several models, the list of them. The training function is run up to where it has
+        prepared its models, to build them.
+
+        Raises:
+            StudyError: This result was read from a record, without its training function.
+            StoreError: The weights were not kept.
+        """
+        if self.loader is None:
+            raise StudyError(
+                f"the result of study {self.study!r} has no training function to build the model with; "
+                "call study.resume() to get it, or take the weights by `headwater best --save FILE`"
+            )
+        return self.loader()
 
     @property
     def speedup(self) -> float | None:

@@ -1,0 +1,58 @@
+"""How alike two lists rank the same things."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from headwater.trials import Trust
+
+_Z_95 = 1.96
+_SPREAD = 1.06
+"""Of Fisher's transform of a rank correlation, times the root of n - 3 (Fieller, Hartley and Pearson, 1957)."""
+
+
+def measure_trust(scale: int, other_scale: int, values: Sequence[tuple[float, float]]) -> Trust:
+    """Compare how two widths rank configurations; values that are not finite rank last at their width."""
+    agreement = correlate_ranks([pair[0] for pair in values], [pair[1] for pair in values])
+    low, high = _interval(agreement, len(values))
+    return Trust(scale=scale, other_scale=other_scale, values=tuple(values), agreement=agreement, low=low, high=high)
+
+
+def correlate_ranks(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's correlation, equals sharing their ranks; 0 where one list has no order."""
+    ranks, others = _ranks(first), _ranks(second)
+    mean = (len(ranks) - 1) / 2
+    spread = math.sqrt(sum((rank - mean) ** 2 for rank in ranks) * sum((rank - mean) ** 2 for rank in others))
+    shared = sum((rank - mean) * (other - mean) for rank, other in zip(ranks, others, strict=True))
+    return shared / spread if spread else 0.0
+
+
+def spread_over(count: int, num_items: int) -> list[int]:
+    """Return places in a ranking of `num_items`, from the best to the worst, evenly spread."""
+    if count >= num_items:
+        return list(range(num_items))
+    if count == 1:
+        return [0]
+    return [round(place * (num_items - 1) / (count - 1)) for place in range(count)]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(value if math.isfinite(value) else math.inf for value in values)
+    first = {value: place for place, value in reversed(list(enumerate(ordered)))}
+    last = {value: place for place, value in enumerate(ordered)}
+    finite = [value if math.isfinite(value) else math.inf for value in values]
+    return [(first[value] + last[value]) / 2 for value in finite]
+
+
+def _interval(correlation: float, count: int) -> tuple[float, float]:
+    if count <= 3:
+        return -1.0, 1.0
+    centre = math.atanh(max(min(correlation, 1 - 1e-9), -1 + 1e-9))
+    reach = _Z_95 * _SPREAD / math.sqrt(count - 3)
+    # A perfect agreement of few has no finite transform; its lower end is that of one swap of neighbours.
+    if abs(correlation) > 1 - 1e-9:
+        nearest = math.atanh(1 - 12 / (count * (count * count - 1)))
+        low = math.tanh(nearest - reach)
+        return (low, 1.0) if correlation > 0 else (-1.0, -low)
+    return math.tanh(centre - reach), math.tanh(centre + reach)
