@@ -169,9 +169,9 @@ def test_another_space_cannot_resume_a_study(tmp_path: Path) -> None:
         replace(study, space={"lr": hw.uniform(0.1, 0.2)}).resume()
 
 
-def test_finished_trials_leave_no_state_behind(tmp_path: Path) -> None:
-    replace(STUDY, storage=tmp_path / "study.db").run(num_trials=4)
-    assert not list(tmp_path.rglob("*.safetensors"))
+def test_of_finished_trials_only_the_best_leaves_its_state_behind(tmp_path: Path) -> None:
+    result = replace(STUDY, storage=tmp_path / "study.db").run(num_trials=4)
+    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [f"best-{result.best.number}"]
 
 
 def test_a_target_ends_the_study_early() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headwater.report.tensorboard_logging import TensorBoardCallback
     from headwater.study import Study
     from headwater.train import Trial
-    from headwater.trials import Result, TrialRecord
+    from headwater.trials import Result, Surrogate, TrialRecord
 
 __all__ = [
     "Callback",
@@ -34,6 +34,7 @@ __all__ = [
     "Result",
     "Space",
     "Study",
+    "Surrogate",
     "TensorBoardCallback",
     "Trial",
     "TrialRecord",
@@ -52,6 +53,7 @@ _HOMES = {
     "OptunaMirror": "headwater.report.mirroring",
     "Result": "headwater.trials",
     "Study": "headwater.study",
+    "Surrogate": "headwater.trials",
     "TensorBoardCallback": "headwater.report.tensorboard_logging",
     "Trial": "headwater.train",
     "TrialRecord": "headwater.trials",

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from headwater.errors import StudyError
-from headwater.record_verbs import export, mirror, stop
+from headwater.record_verbs import export, mirror, save_weights, stop
 from headwater.terminal import (
     DEFAULT_STORAGE,
     FAILED,
@@ -97,6 +97,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
+    surrogate: Annotated[
+        str | None,
+        typer.Option(metavar="auto|N", help="Search on models of 1/N of the width, then train the target; 1 for not."),
+    ] = None,
+    time_budget: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="When to be done, with the target too.")
+    ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What the record calls the study.")] = None,
     study: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE to run, if there are several.")
@@ -112,10 +119,14 @@ def run(  # noqa: PLR0913 - one parameter for each option
 
         with open_err().status(f"loading {escape(str(file))}"):
             loaded = load_study(file, study)
-        options = {"storage": storage, "lanes": _read_lanes(lanes), "seed": seed, "search": search, "name": name}
-        chosen = _override(loaded.study, options)
+        options = {"storage": storage, "lanes": _read_count(lanes), "seed": seed, "search": search, "name": name}
+        chosen = _override(loaded.study, {**options, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
-        _conclude(_watch(chosen, lambda watcher: chosen.run(num_trials, watcher=watcher)), file)
+
+        def start(watcher: LiveProgress | PlainLog) -> Result:
+            return chosen.run(num_trials, time_budget=time_budget, watcher=watcher)
+
+        _conclude(_watch(chosen, start), file)
 
 
 @app.command()
@@ -186,18 +197,25 @@ def best(
     study: StudyArgument = None,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials to show.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the best model's weights here, as safetensors.")
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Show the best trials of a study and their hyperparameters."""
     with telling_errors():
+        if save is not None:
+            save_weights(study, storage, save)
         from headwater.report.reading import list_best
-        from headwater.report.tables import best_table
+        from headwater.report.tables import best_table, describe_transfer
 
         stored = read_stored(study, storage)
         if as_json:
             typer.echo(json.dumps(list_best(stored.result, count), indent=2, allow_nan=False))
         else:
             open_out().print(best_table(stored.result, count))
+            for name, text in describe_transfer(stored.result):
+                open_out().print(f"[dim]{name}[/]", text)
 
 
 app.command()(export)
@@ -228,17 +246,21 @@ def _as_recorded(study: Study) -> Study:
     """Give the study what options of `run` may have changed when it was recorded."""
     from headwater.search import SEARCHES
     from headwater.store import open_store
+    from headwater.trials import Surrogate
 
     with open_store(study.storage, create=False) as store:
         info = store.study(study.name)
     search = info.settings.get("search")
     options = {"seed": info.seed, "name": info.name, "search": search if search in SEARCHES else None}
-    return _override(study, options)
+    scale = info.settings.get("scale")
+    if isinstance(study.surrogate, Surrogate) and scale is not None:
+        scale = replace(study.surrogate, scale=scale)
+    return _override(study, {**options, "surrogate": scale})
 
 
-def _read_lanes(lanes: str | None) -> int | str | None:
+def _read_count(text: str | None) -> int | str | None:
     """Read a number where there is one; the study itself refuses any other word than auto."""
-    return int(lanes) if lanes is not None and lanes.isdecimal() else lanes
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import StudyEnds, StudyError
 from headwater.execute import InlineExecutor
 from headwater.report import Callback, Tally, Watcher
+from headwater.report.podium import Podium
 from headwater.search import Dropping, Searcher
 from headwater.store import Presence, Recorder, Transition
 from headwater.trials import (
@@ -46,6 +47,8 @@ class Limits:
     """How many epochs a trial trains at most."""
     seconds: float | None = None
     """How long this run may take; what is under way then can be resumed."""
+    reserve: Callable[[float], float] | None = None
+    """How many of these seconds to leave over, given how many steps a whole trial takes."""
     target: float | None = None
     """A value of the metric that is good enough: the study ends when a trial reaches it."""
 
@@ -76,10 +79,13 @@ class Loop:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
         self._bill = _Bill()
+        self._podium = Podium(tools.recorder.info.mode, tools.recorder.info.metric, known, tools.shelf.kept_number)
         self._presence = Presence(tools.recorder.store, self._info.id)
         self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
+        self._steps_of_group = 0
+        self._steps_of_trial = 0.0
         self.stop_reason: str | None = None
         """Set it to end the run after the next report, with everything saved."""
 
@@ -94,6 +100,7 @@ class Loop:
             self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
             self._search()
         self._seconds_busy = read_clock() - begin
+        self._keep_unfinished()
         figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
         self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
 
@@ -116,7 +123,7 @@ class Loop:
         self._tools.recorder.write(transitions=[self._transition(number, Status.STOPPED) for number in dropped])
         for number in dropped:
             self._tally.end(Status.STOPPED)
-            self._tools.shelf.drop(number)
+            self._drop(number)
             for callback in self._tools.callbacks:
                 callback.on_end(number, Status.STOPPED)
         return segments
@@ -145,6 +152,7 @@ class Loop:
     def step(self, num_lanes: int) -> None:
         """Count a step of a group; called by a trial."""
         self._listen()
+        self._steps_of_group += 1
         self._tally.num_lane_steps += num_lanes
         self._tools.watcher.pulse(self._tally.pulse())
 
@@ -161,11 +169,14 @@ class Loop:
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
         self._tools.recorder.write(fresh, [self._transition(number, status) for number, status in leaving.items()])
         self._save(reports, statuses, capture)
+        self._keep_best(fresh, statuses, capture)
         for callback in self._tools.callbacks:
             callback.on_reports(fresh)
         for number, status in leaving.items():
             self._end(number, status)
         self._tally.advance(reports[0].epoch, len(reports) - len(leaving))
+        num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
+        self._steps_of_trial = self._steps_of_group / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         self._check_limits()
         return [Decision.STOP if report.number in leaving else Decision.CONTINUE for report in reports]
@@ -182,6 +193,7 @@ class Loop:
         if not math.isfinite(value):
             return Status.STOPPED
         self._tally.see(report.number, value)
+        self._podium.see(report.number, value)
         if decision is Decision.STOP:
             return Status.STOPPED
         if self._limits.max_epochs is not None and report.epoch >= self._limits.max_epochs:
@@ -205,6 +217,23 @@ class Loop:
                 if state is not None:
                     self._tools.shelf.put(report.number, state)
 
+    def _keep_best(
+        self,
+        reports: Sequence[Report],
+        statuses: dict[int, Status],
+        capture: Callable[[int], LaneState | None],
+    ) -> None:
+        """Keep the weights of the best trial of those that end with this report, if it is the best so far."""
+        values = {
+            report.number: report.metrics[self._info.metric]
+            for report in reports
+            if statuses[report.number].is_final or report.epoch >= self._tally.num_epochs
+        }
+        number = self._podium.climb(values)
+        state = None if number is None else capture(number)
+        if number is not None and state is not None:
+            self._tools.shelf.keep(number, state)
+
     def _listen(self) -> None:
         """Take note if another process asks this one to stop."""
         asker = self._presence.hear_asker()
@@ -214,8 +243,10 @@ class Loop:
     def _check_limits(self) -> None:
         """End the run if a limit is reached; what is under way stays resumable."""
         reason = self.stop_reason
-        if self._limits.seconds is not None and self._tally.seconds >= self._limits.seconds:
-            reason = f"the time budget of {self._limits.seconds:g} s is used up"
+        left_over = self._limits.reserve(self._steps_of_trial) if self._limits.reserve else 0.0
+        if self._limits.seconds is not None and self._tally.seconds + left_over >= self._limits.seconds:
+            rest = f" but for the {left_over:.0f} s that the target needs" if left_over else ""
+            reason = f"the time budget of {self._limits.seconds:g} s is used up{rest}"
         if self._limits.target is not None and self._tally.has_reached(self._limits.target):
             reason = f"trial {self._tally.best_number} reached the target of {self._limits.target:g}"
         if reason is not None:
@@ -259,6 +290,7 @@ class Loop:
         from headwater.train.running import run_group
 
         self._bill.open()
+        self._steps_of_group = 0
         self._tally.advance(group.lanes[0].start_epoch, len(group))
         states = [self._tools.shelf[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
         return run_group(self._tools.workshop, group, self, states)
@@ -288,9 +320,24 @@ class Loop:
         self._tools.searcher.finish(number, status)
         self._tally.end(status)
         if status.is_final:
-            self._tools.shelf.drop(number)
+            self._drop(number)
         for callback in self._tools.callbacks:
             callback.on_end(number, status)
+
+    def _keep_unfinished(self) -> None:
+        """Where no trial came to its end, keep the weights of the best that was under way."""
+        shelf = self._tools.shelf
+        if shelf.kept_number is None:
+            for number in shelf:
+                if self._podium.climb_last(number):
+                    shelf.keep(number, shelf[number])
+
+    def _drop(self, number: int) -> None:
+        """Forget the state of a trial that will never train again, unless it is the best: then it is kept apart."""
+        shelf = self._tools.shelf
+        if number in shelf and self._podium.climb_last(number):
+            shelf.keep(number, shelf[number])
+        shelf.drop(number)
 
     def _transition(self, number: int, status: Status, error: str | None = None) -> Transition:
         seconds = self._bill.collect(number)

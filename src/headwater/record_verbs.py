@@ -164,3 +164,20 @@ def _name_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may run under a number that has no name
         return f"user {os.getuid()}"
+
+
+def save_weights(study: str | None, storage: str, path: Path) -> None:
+    """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
+    from safetensors.torch import save_file
+
+    from headwater.study import states_folder
+    from headwater.train.keeping import plain_weights
+    from headwater.train.shelf import Shelf
+
+    stored = read_stored(study, storage)
+    home = stored.target_study or stored.info.name
+    models = plain_weights(Shelf(states_folder(storage, home)).load_kept())
+    places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
+    for place, weights in zip(places, models, strict=True):
+        save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
+    open_err().print(f"weights of study {home} written to {', '.join(map(str, places))}", soft_wrap=True)

@@ -6,7 +6,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ from headwater.loop import Limits, Loop, Tools
 from headwater.report import Callback, Silence, Watcher
 from headwater.search import Build, Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
-from headwater.space import Space
+from headwater.space import Config, Space
 from headwater.store import Recorder, Store, StudyInfo, open_store
-from headwater.trials import Lane, Result, TrialRecord, average_replicas
+from headwater.trials import Lane, Result, Surrogate, TrialRecord, average_replicas
 
 if TYPE_CHECKING:
+    from headwater.train.scaling import Scaling
+    from headwater.train.shelf import Shelf
     from headwater.train.trial import Trial
 
 DEFAULT_STORAGE = "headwater.db"
@@ -61,6 +64,12 @@ class Study:
     num_seeds: int = 1
     """Under how many seeds each trial is trained; its metrics are then the means."""
     callbacks: Sequence[Callback] = ()
+    surrogate: int | str | Surrogate | None = None
+    """Search on models of 1/surrogate of the width, and train the target with what they found; "auto" or a number."""
+    compile: bool | None = None
+    """Whether what trains alone is compiled where that saves time; None: targets of surrogates are."""
+    part_of: str | None = None
+    """The name of the study that this one is a stage of."""
 
     def __post_init__(self) -> None:
         if not callable(self.train):
@@ -75,6 +84,8 @@ class Study:
             raise StudyError(f"lanes is {self.lanes!r}; it must be 'auto' or a number of at least 1")
         if self.num_seeds < 1:
             raise StudyError(f"num_seeds is {self.num_seeds}; it must be at least 1")
+        if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
+            self.surrogate = Surrogate(scale=self.surrogate)
         if isinstance(self.executor, str) and self.executor != "inline":
             raise StudyError(f"executor is {self.executor!r}; this version has 'inline' only")
 
@@ -91,12 +102,12 @@ class Study:
         It ends early after `time_budget` seconds, or when a trial reaches `target`. A trial that raises or reports NaN
         is a result like any other; `Result.trials` holds them all. Ctrl-C ends the run after the next report with
         everything saved for `resume`; twice, at once.
+
+        With a surrogate, `time_budget` is when the target is to be trained, and the search ends as early as that needs.
         """
-        limits = Limits(
-            num_trials=self._count(num_trials), max_epochs=self.max_epochs, seconds=time_budget, target=target
-        )
-        with open_store(self.storage) as store:
-            return self._go(Recorder(store, self._create(store, num_trials), self._space), limits, watcher, ())
+        if self._has_stages:
+            return self._run_stages(num_trials, time_budget, target, watcher, is_new=True)
+        return self.run_stage(Limits(num_trials=num_trials, seconds=time_budget, target=target), watcher)
 
     def resume(
         self,
@@ -110,13 +121,53 @@ class Study:
 
         `num_trials` counts from the beginning of the study; by default it is what the study began with.
         """
+        if self._has_stages:
+            return self._run_stages(num_trials, time_budget, target, watcher, is_new=False)
+        limits = Limits(num_trials=num_trials, seconds=time_budget, target=target)
+        return self.run_stage(limits, watcher, is_new=False)
+
+    def run_stage(self, limits: Limits, watcher: Watcher | None = None, *, is_new: bool = True) -> Result:
+        """Run or resume one search at one width; for a study without a surrogate, that is all there is."""
         with open_store(self.storage) as store:
+            if is_new:
+                info = self._create(store, limits.num_trials)
+                limits = replace(limits, num_trials=self._count(limits.num_trials), max_epochs=self.max_epochs)
+                return self._go(Recorder(store, info, self._space), limits, watcher, ())
             info = store.study(self.name)
             self._require_same(info)
-            total = self._count(num_trials or info.settings.get("num_trials"))
-            limits = Limits(num_trials=total, max_epochs=self.max_epochs, seconds=time_budget, target=target)
+            total = self._count(limits.num_trials or info.settings.get("num_trials"))
             recorder = Recorder(store, info, self._space)
+            limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
             return self._go(recorder, limits, watcher, recorder.trials())
+
+    def is_recorded(self) -> bool:
+        """Tell whether the record has a study of this name."""
+        with open_store(self.storage) as store:
+            return any(info.name == self.name for info in store.studies())
+
+    def read_config(self, name: str, number: int) -> Config:
+        """Read the configuration of a trial from the record."""
+        with open_store(self.storage) as store:
+            trials = Recorder(store, store.study(name), self._space).trials()
+        return next(trial.config for trial in trials if trial.number == number)
+
+    @property
+    def _has_stages(self) -> bool:
+        return isinstance(self.surrogate, Surrogate) and self.surrogate.at is None and self.surrogate.scale != 1
+
+    def _run_stages(
+        self,
+        num_trials: int | None,
+        time_budget: float | None,
+        target: float | None,
+        watcher: Watcher | None,
+        *,
+        is_new: bool,
+    ) -> Result:
+        from headwater.transfer import Transfer
+
+        limits = Limits(num_trials=num_trials, seconds=time_budget, target=target)
+        return Transfer(self, limits, watcher or Silence()).run(is_new=is_new)
 
     @property
     def _space(self) -> Space:
@@ -139,6 +190,7 @@ class Study:
             ("seed", self.seed, info.seed),
             ("num_seeds", self.num_seeds, info.num_seeds),
             ("search", self._search_name, info.settings.get("search", self._search_name)),
+            ("surrogate", self._describe_surrogate(), info.settings.get("surrogate")),
         ):
             if mine != recorded:
                 raise StudyError(
@@ -147,6 +199,7 @@ class Study:
                 )
 
     def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
+        from headwater.train.compiling import Compiler
         from headwater.train.memory import keep_freed_memory
         from headwater.train.running import Workshop, choose_device
         from headwater.train.shelf import Shelf
@@ -169,13 +222,14 @@ class Study:
             known=average_replicas(known, self.num_seeds),
         )
         searcher = build_searcher(self.search, problem)
-        workshop = Workshop(self.train, choose_device(self.device))
+        compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
+        workshop = Workshop(self.train, choose_device(self.device), scaling=self._scaling(), compiler=compiler)
         tools = Tools(
             searcher=searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known),
             recorder=recorder,
             workshop=workshop,
             sorter=Sorter(workshop, self.lanes if isinstance(self.lanes, int) else None, tell, recorder.add_profile),
-            shelf=Shelf(_states_folder(self.storage, recorder.info.name), self.save_every),
+            shelf=Shelf(states_folder(self.storage, recorder.info.name), self.save_every),
             executor=InlineExecutor() if isinstance(self.executor, str) else self.executor,
             watcher=watcher,
             callbacks=self.callbacks,
@@ -184,14 +238,44 @@ class Study:
         with _stopping_at_interrupt(loop):
             loop.run()
         result = loop.result(str(self.storage or "memory"))
+        result = replace(result, loader=partial(self._load_best, result, tools.shelf))
         for callback in self.callbacks:
             callback.on_result(result)
         return result
 
     @property
+    def _compiles(self) -> bool:
+        is_target = isinstance(self.surrogate, Surrogate) and self.surrogate.at == 1
+        return is_target if self.compile is None else self.compile
+
+    def _scaling(self) -> Scaling | None:
+        from headwater.train.scaling import Scaling
+
+        if not isinstance(self.surrogate, Surrogate) or self.surrogate.scale == self.surrogate.at == 1:
+            return None
+        return None if self.surrogate.at is None else Scaling(self.surrogate, self.surrogate.at)
+
+    def _load_best(self, result: Result, shelf: Shelf) -> Any:  # Any: the user's own module, or a list of them
+        from headwater.train.keeping import rebuild_models
+
+        number = shelf.kept_number
+        config = next((trial.config for trial in result.trials if trial.number == number), result.best.config)
+        lane = Lane(number=number or 0, config=config, seed=self.seed)
+        models = rebuild_models(self.train, lane, shelf.load_kept())
+        return models[0] if len(models) == 1 else models
+
+    @property
     def _search_name(self) -> str:
         """What the record calls the way of searching: its name, or the kind of object that it is."""
         return self.search if isinstance(self.search, str) else type(self.search).__name__
+
+    def _describe_surrogate(self) -> str | None:
+        """Return what decides at which width trials train and how their settings follow it."""
+        if not isinstance(self.surrogate, Surrogate):
+            return None
+        one = self.surrogate
+        rules = f"rules from 1/{one.scale}" + (f" with decay {one.decay_exponent:g}" if one.decay_exponent != 1 else "")
+        return f"1/{one.at} of the width ({rules}, none below {one.min_width})"
 
     def _describe_space(self) -> list[dict[str, Any]]:  # Any: JSON values
         return [asdict(row) for row in self._space.describe()]
@@ -209,6 +293,9 @@ class Study:
                 "num_trials": num_trials,
                 "search": self._search_name,
                 "num_seeds": self.num_seeds,
+                "surrogate": self._describe_surrogate(),
+                "scale": self.surrogate.scale if isinstance(self.surrogate, Surrogate) else None,
+                "part_of": self.part_of,
             },
         )
         store.create_study(info)
@@ -220,7 +307,7 @@ def _free_name(base: str, store: Store) -> str:
     return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)
 
 
-def _states_folder(storage: str | Path | None, study: str) -> Path | None:
+def states_folder(storage: str | Path | None, study: str) -> Path | None:
     """Return where the states of a study's trials lie: beside the record, or nowhere if that is in memory."""
     if storage in (None, "memory:", "sqlite://"):
         return None

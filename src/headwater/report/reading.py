@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.space import show_plain
@@ -24,6 +24,8 @@ class StoredStudy:
     profiles: Mapping[str, Profile]
     """What was measured, by the trials that it holds for."""
     notes: tuple[Note, ...] = ()
+    target_study: str | None = None
+    """Where trials were of surrogates: the study that trained the target."""
 
 
 def read_result(store: Store, info: StudyInfo, storage: str) -> Result:
@@ -45,9 +47,14 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         StoreError: There is no such study.
     """
     info = store.study(name)
+    target_study = store.facts(info.id).get("target")
+    result = read_result(store, info, storage)
+    if target_study is not None:
+        result = replace(result, target=read_result(store, store.study(target_study), storage).best)
     return StoredStudy(
         info=info,
-        result=read_result(store, info, storage),
+        result=result,
+        target_study=target_study,
         profiles=read_profiles(store, info),
         notes=tuple(store.notes(info.id)),
     )
@@ -73,7 +80,11 @@ def list_best(result: Result, count: int) -> dict[str, Any]:  # Any: JSON values
         }
         for rank, trial in enumerate(result.ranked[:count], start=1)
     ]
-    return {"study": result.study, "metric": result.metric, "mode": result.mode, "trials": trials}
+    answer = {"study": result.study, "metric": result.metric, "mode": result.mode, "trials": trials}
+    if result.target is None:
+        return answer
+    target = {"value": result.target.value(result.metric), "config": make_strict(show_plain(result.target.config))}
+    return {**answer, "target": make_strict(target)}
 
 
 def make_strict(value: Any) -> Any:  # Any: JSON values

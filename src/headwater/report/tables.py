@@ -67,10 +67,26 @@ def summary(result: Result, look: str | None) -> RenderableType:
     lines.add_row("time", _show_time(result))
     if result.num_lane_steps:
         lines.add_row("lanes", _show_lanes(result))
+    for name, text in describe_transfer(result):
+        lines.add_row(name, text)
     lines.add_row("record", Text(result.storage if look else "in memory only, and gone with this process"))
     if look:
         lines.add_row("look", Text(look, style="bold"))
     return lines
+
+
+def describe_transfer(result: Result) -> Iterator[tuple[str, Text]]:
+    """What became of the target, and how far its surrogates can be trusted; nothing where there were none."""
+    if result.target is not None:
+        target = result.target
+        text = Text(f"{result.metric} {show_number(target.value(result.metric))}", style="bold green")
+        values = ", ".join(f"{key} {show_plain(value)}" for key, value in flatten(target.config))
+        yield (
+            "target",
+            text.append(f" after {show_count(target.epochs, 'epoch')} with {values}", style="not bold default"),
+        )
+    if result.trust is not None:
+        yield "trust", Text(str(result.trust))
 
 
 def trial_view(record: TrialRecord) -> RenderableType:

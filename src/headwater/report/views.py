@@ -13,7 +13,7 @@ from rich.text import Text
 
 from headwater.report.numbers import show_count, show_number, show_seconds
 from headwater.report.reading import StoredStudy
-from headwater.report.tables import profile_table, show_statuses
+from headwater.report.tables import describe_transfer, profile_table, show_statuses
 from headwater.store import Note, StudyInfo
 from headwater.trials import Result
 
@@ -45,6 +45,8 @@ def _head(info: StudyInfo, result: Result) -> Table:
     if result.ranked:
         best = result.ranked[0]
         grid.add_row("best", Text(f"{info.metric} {show_number(best.value(info.metric))} (trial {best.number})"))
+    for name, text in describe_transfer(result):
+        grid.add_row(name, text)
     grid.add_row("time", Text(show_seconds(sum(trial.seconds for trial in result.trials)) + " in training"))
     settings = {**info.settings, "seed": info.seed}
     grid.add_row("settings", Text(", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)))

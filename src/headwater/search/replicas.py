@@ -23,6 +23,7 @@ class Replicated:
         self._known = {record.number: record for record in known}
         self._reports: dict[tuple[int, int], dict[int, Report]] = {}
         self._endings: dict[int, dict[int, Status]] = {}
+        self._stopped: set[int] = set()
         for record in known:
             for report in record.history:
                 trial, replica = divmod(record.number, num_seeds)
@@ -44,11 +45,17 @@ class Replicated:
     def observe(self, report: Report) -> Decision:
         """Pass the mean on when the last replica reports."""
         trial, replica = divmod(report.number, self._num_seeds)
+        if trial in self._stopped:  # decided when another replica came by; this one had gone on by then
+            return Decision.STOP
         reports = self._reports.setdefault((trial, report.epoch), {})
         reports[replica] = report
         if len(reports) < self._num_seeds:
             return Decision.CONTINUE
-        return self._searcher.observe(average_reports(trial, list(self._reports.pop((trial, report.epoch)).values())))
+        decision = self._searcher.observe(average_reports(trial, list(reports.values())))
+        del self._reports[trial, report.epoch]
+        if decision is Decision.STOP:
+            self._stopped.add(trial)
+        return decision
 
     def finish(self, number: int, status: Status) -> None:
         """Pass the end of a segment on when the last replica has reached it."""

@@ -73,12 +73,12 @@ class Store:
         return [rows.read_study({**row}) for row in found]
 
     def study(self, name: str | None = None) -> StudyInfo:
-        """Return the study called `name`, or the newest one."""
+        """Return the study called `name`, or the newest one that is not a stage of another."""
         studies = self.studies()
         if not studies:
             raise StoreError(f"{self._database.name} holds no study yet; start one first")
         for info in reversed(studies):
-            if name is None or info.name == name:
+            if info.name == name or (name is None and info.settings.get("part_of") is None):
                 return info
         names = ", ".join(repr(info.name) for info in studies[-10:])
         raise StoreError(f"{self._database.name} holds no study named {name!r}; there are {names}")

@@ -1,0 +1,156 @@
+"""Training the target while the search still goes on, on a core that would be idle.
+
+The processes for it are made before the search begins, while nothing of a group is set up, and wait for their turn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from headwater.loop import Limits
+from headwater.report import Callback
+from headwater.space import Config
+from headwater.store import Store, StudyInfo
+from headwater.trials import Lane, Report, Status
+
+if TYPE_CHECKING:
+    from headwater.study import Study
+
+Stage: TypeAlias = "Callable[[Config, str], Study]"
+"""Makes the study, of one configuration and under a name, that trains the target."""
+
+MOST_STARTS = 3
+"""So often does the target start before the search is over: what better trials replace is wasted."""
+
+
+class EagerTarget(Callback):
+    """Starts the target with the best trial when half of them are done, in a process of its own.
+
+    A better trial that completes later replaces it. The answer of a study does not depend on it: if another trial wins
+    in the end, the target is trained with that one.
+    """
+
+    def __init__(self, study: Study, num_trials: int | None, stage: Stage, *, is_wanted: bool) -> None:
+        self._sign = -1 if study.mode == "max" else 1
+        self._metric = study.metric
+        self._num_trials = num_trials
+        is_wanted = is_wanted and num_trials is not None and _has_idle_core()
+        self._waiting = [_Worker(study, stage) for _ in range(MOST_STARTS)] if is_wanted else []
+        self._worker: _Worker | None = None
+        self._name = ""
+        self._values: dict[int, float] = {}
+        self._completed: list[int] = []
+        self._num_done = 0
+        self._number: int | None = None
+        self._since = 0.0
+        self._seconds_wasted = 0.0
+
+    def on_study(self, info: StudyInfo, store: Store) -> None:
+        """Note the name."""
+        self._name = info.name
+
+    def on_start(self, lanes: Sequence[Lane]) -> None:
+        """See whether it is time."""
+        self._consider()
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        """Note values."""
+        self._consider()
+        self._values |= {report.number: report.metrics.get(self._metric, math.nan) for report in reports}
+
+    def on_end(self, number: int, status: Status) -> None:
+        """Note which trials are done; all of a group that end together are noted before one is chosen."""
+        self._num_done += status.is_final
+        if status is Status.COMPLETED and math.isfinite(self._values.get(number, math.nan)):
+            self._completed.append(number)
+
+    def conclude(self, number: int) -> str:
+        """Wait for the target if it trains with this trial's configuration, else end it; say what was wasted."""
+        if self._worker is None:
+            self.give_up()
+            return ""
+        if self._number == number:
+            self._worker.process.join()
+            spared = f"the target had started with trial {number} while the search went on"
+        else:
+            self._end(self._worker)
+            spared = "the target had started with a trial that was beaten"
+        self.give_up()
+        wasted = f"; {self._seconds_wasted:.1f} s went into what was replaced" if self._seconds_wasted else ""
+        return f"eager transfer: {spared}{wasted}"
+
+    def give_up(self) -> None:
+        """End every process that is left."""
+        for worker in [*self._waiting, *([self._worker] if self._worker else [])]:
+            worker.process.kill()
+            worker.process.join()
+        self._waiting, self._worker = [], None
+
+    def _consider(self) -> None:
+        """Start the target if it is time, or start it again if there is a better trial now."""
+        if not self._waiting or not self._completed or self._num_trials is None:
+            return
+        best = min(self._completed, key=lambda number: (self._sign * self._values[number], number))
+        if self._num_trials / 2 <= self._num_done < self._num_trials and best != self._number:
+            if self._worker is not None:
+                self._end(self._worker)
+            self._worker, self._number, self._since = self._waiting.pop(), best, time.perf_counter()
+            self._worker.start(self._name, best)
+
+    def _end(self, worker: _Worker) -> None:
+        worker.process.kill()
+        worker.process.join()
+        self._seconds_wasted += time.perf_counter() - self._since
+
+
+class _Worker:
+    """A process that waits to be told the trial whose configuration the target is to be trained with."""
+
+    def __init__(self, study: Study, stage: Stage) -> None:
+        context = multiprocessing.get_context("fork")
+        ours, self._theirs = context.Pipe()
+        self._ours = ours
+        self.process = context.Process(target=self._work, args=(study, stage, os.getpid()), daemon=True)
+        self.process.start()
+        self._theirs.close()
+
+    def start(self, name: str, number: int) -> None:
+        """Let the process begin."""
+        self._ours.send_bytes(json.dumps([name, number]).encode())
+
+    def _work(self, study: Study, stage: Stage, parent: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._ours.close()
+        try:
+            name, number = json.loads(self._theirs.recv_bytes())
+        except EOFError:  # whoever made this process is gone
+            return
+        target = stage(study.read_config(name, number), f"{name}.target-{number}")
+        target = replace(target, callbacks=[_EndWithParent(parent)])
+        target.run_stage(Limits(num_trials=1), is_new=not target.is_recorded())
+
+
+class _EndWithParent(Callback):
+    """Ends the process if the one that started it is gone."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        """Look whether the parent lives."""
+        if os.getppid() != self._parent:
+            os._exit(1)
+
+
+def _has_idle_core() -> bool:
+    from headwater.train.machine import count_cores, count_threads
+
+    return count_cores() > count_threads() == 1

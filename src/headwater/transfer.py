@@ -1,0 +1,245 @@
+"""A study with surrogates: search on narrow models, see how far to trust them, train the target.
+
+Each stage is a study of its own in the record, under the name of the whole: `NAME` is the search, `NAME.at-4` trains
+some of its configurations at 1/4 of the width, `NAME.target-12` trains the target with what trial 12 was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headwater.eager import EagerTarget
+from headwater.errors import StudyError
+from headwater.loop import Limits
+from headwater.plan import measure_trust, spread_over
+from headwater.report import Watcher
+from headwater.search import Listed
+from headwater.space import Config, Domain, Space
+from headwater.store import Recorder, open_store
+from headwater.trials import Lane, Result, Surrogate, TrialRecord, Trust
+
+if TYPE_CHECKING:
+    from headwater.study import Study
+
+AUTO_SCALES = (16, 8, 4, 2)
+"""What "auto" tries, the narrowest first."""
+AUTO_AGREEMENT = 0.8
+"""The rank agreement that a scale needs to be chosen by itself."""
+NUM_PILOTS = 8
+"""So many random configurations are trained to choose a scale."""
+TARGET_MARGIN = 1.2
+"""How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
+NUM_DRAWS = 64
+"""From so many draws are those near the surrogate's answer taken."""
+
+
+class Transfer:
+    """Runs the stages of one study."""
+
+    def __init__(self, study: Study, limits: Limits, watcher: Watcher) -> None:
+        assert isinstance(study.surrogate, Surrogate)
+        self._study = study
+        self._surrogate = study.surrogate
+        self._limits = limits
+        self._watcher = watcher
+        self._begin = time.perf_counter()
+        self._name = study.name or ""
+        self._notes: list[str] = []
+
+    def run(self, *, is_new: bool) -> Result:
+        """Go through all stages; those that the record has already are gone on with."""
+        if isinstance(self._surrogate.scale, str):
+            scale = self._choose_scale() if is_new else self._recorded_scale()
+            self._surrogate = replace(self._surrogate, scale=scale)
+        eager = self._eager()
+        search = self._search(eager, is_new)
+        self._name = search.study
+        if search.ended_early is not None and search.was_interrupted:
+            eager.give_up()
+            return search
+        best, trust = self._settle(search)
+        self._tell(eager.conclude(best.number))
+        target = self._train_target(best)
+        self._record(target.study)
+        return replace(
+            search,
+            target=target.best,
+            trust=trust,
+            loader=target.loader,
+            seconds=time.perf_counter() - self._begin,
+        )
+
+    def _search(self, eager: EagerTarget, is_new: bool) -> Result:
+        scale = self._scale
+        study = self._at(scale, name=self._study.name, search=self._study.search)
+        study = replace(study, callbacks=[*self._study.callbacks, eager], lanes=self._study.lanes)
+        limits = self._limits if self._limits.seconds is None else replace(self._limits, reserve=self._reserve())
+        return study.run_stage(limits, self._watcher, is_new=is_new)
+
+    def _settle(self, search: Result) -> tuple[TrialRecord, Trust | None]:
+        """Check the ranking at twice the width, and again at twice that, until it can be trusted."""
+        ranked, scale, trust = search.ranked, self._scale, None
+        if not ranked:
+            raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
+        while self._surrogate.num_checked > 1 and scale > 1 and len(ranked) > 2:
+            checked = [ranked[place] for place in spread_over(self._surrogate.num_checked, len(ranked))]
+            wider = scale // 2
+            again = self._train(wider, checked)
+            trust = self._compare(scale, wider, checked, again, search)
+            self._tell(f"trust: {trust}")
+            if trust.agreement >= self._surrogate.min_agreement or wider == 1:
+                break
+            few = ranked[: max(4, len(ranked) // 4)]
+            self._tell(f"the ranking at 1/{scale} is poor, so the best {len(few)} train at 1/{wider} of the width")
+            retrained = self._train(wider, few)
+            few = tuple(replace(one, history=other.history) for one, other in zip(few, retrained, strict=True))
+            ranked, scale = replace(search, trials=few).ranked or ranked, wider
+        return ranked[0], trust
+
+    def _compare(
+        self, scale: int, wider: int, checked: Sequence[TrialRecord], again: Sequence[TrialRecord], search: Result
+    ) -> Trust:
+        pairs = []
+        for first, second in zip(checked, again, strict=True):
+            same_epoch = [report for report in second.history if report.epoch == first.epochs]
+            value = same_epoch[0].metrics[search.metric] if same_epoch else second.value(search.metric)
+            pairs.append((self._sign * first.value(search.metric), self._sign * value))
+        trust = measure_trust(scale, wider, pairs)
+        return replace(trust, values=tuple((self._sign * one, self._sign * two) for one, two in pairs))
+
+    def _train(self, scale: int, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Train these trials' configurations at another width, and return what came of each."""
+        numbers = "-".join(str(trial.number) for trial in trials) if len(trials) < 8 else f"best-{len(trials)}"
+        study = self._at(scale, f"{self._name}.at-{scale}-{numbers}", Listed([trial.config for trial in trials]))
+        return list(self._run_or_resume(study, len(trials)).trials)
+
+    def _train_target(self, best: TrialRecord) -> Result:
+        configs = [best.config, *self._vary(best)]
+        study = self._at(1, f"{self._name}.target-{best.number}", Listed(configs))
+        self._tell(f"the target trains with the configuration of trial {best.number}")
+        if len(configs) > 1:
+            keys = ", ".join(self._retuned)
+            self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
+        return self._run_or_resume(study, len(configs), self._seconds_left())
+
+    def _vary(self, best: TrialRecord) -> list[Config]:
+        """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""
+        if not self._retuned:
+            return []
+        space = self._space
+        rng = Random(self._study.seed)
+        given = space.flatten(best.config)
+        draws = {key: [domain.sample(rng) for _ in range(NUM_DRAWS)] for key, domain in space.domains.items()}
+        near = {key: sorted(draws[key], key=_distance(given[key]))[: NUM_DRAWS // 4] for key in self._retuned}
+        places = rng.sample(range(NUM_DRAWS // 4), self._surrogate.num_retuned - 1)
+        chosen = [{key: values[place] for key, values in near.items()} for place in places]
+        return [space.resolve(partial(_take, {**given, **own})) for own in chosen]
+
+    @property
+    def _retuned(self) -> list[str]:
+        return self._surrogate.retuned_keys(list(self._space.domains))
+
+    def _choose_scale(self) -> int:
+        """Train a few random configurations at ever wider models until two neighbours rank them alike."""
+        rng = Random(self._study.seed)
+        configs = [self._space.sample(rng) for _ in range(NUM_PILOTS)]
+        name = self._name or "pilot"
+        values: dict[int, list[float]] = {}
+        begin = time.perf_counter()
+        first_took = 0.0
+        for scale in AUTO_SCALES:
+            for width in (scale, scale // 2):
+                if width not in values:
+                    self._surrogate = replace(self._surrogate, scale=max(scale, 2))
+                    study = replace(self._at(width, None, Listed(configs)), storage=None, callbacks=())
+                    result = study.run_stage(Limits(num_trials=NUM_PILOTS), self._watcher)
+                    values[width] = [self._sign * trial.value(result.metric) for trial in result.trials]
+                    first_took = first_took or time.perf_counter() - begin
+            trust = measure_trust(scale, scale // 2, list(zip(values[scale], values[scale // 2], strict=True)))
+            self._tell(f"choosing a scale for {name}: {trust}")
+            allowed = self._surrogate.time_share * first_took * (self._limits.num_trials or NUM_PILOTS) / NUM_PILOTS
+            if trust.agreement >= AUTO_AGREEMENT or time.perf_counter() - begin > max(allowed, 2 * first_took):
+                return scale
+        return AUTO_SCALES[-1]
+
+    def _recorded_scale(self) -> int:
+        with open_store(self._study.storage) as store:
+            return int(store.study(self._study.name).settings["scale"])
+
+    def _reserve(self) -> Callable[[float], float]:
+        """Return how many seconds the target takes, by a measurement of its steps."""
+        from headwater.train.profiling import time_step_alone
+        from headwater.train.running import Workshop, choose_device
+        from headwater.train.scaling import Scaling
+
+        workshop = Workshop(self._study.train, choose_device(self._study.device), scaling=Scaling(self._surrogate, 1))
+        config = self._space.sample(Random(self._study.seed))
+        seconds = time_step_alone(workshop, Lane(number=0, config=config, seed=self._study.seed)) or 0.0
+        return lambda num_steps: TARGET_MARGIN * seconds * num_steps
+
+    def _eager(self) -> EagerTarget:
+        is_wanted = self._surrogate.eager and self._study.storage is not None and not self._retuned
+        return EagerTarget(self._study, self._limits.num_trials, self._at_target, is_wanted=is_wanted)
+
+    def _at_target(self, config: Config, name: str) -> Study:
+        return self._at(1, name, Listed([config]))
+
+    def _run_or_resume(self, study: Study, num_trials: int, seconds: float | None = None) -> Result:
+        limits = Limits(num_trials=num_trials, seconds=seconds)
+        is_new = study.storage is None or not study.is_recorded()
+        return study.run_stage(limits, self._watcher, is_new=is_new)
+
+    def _at(self, scale: int, name: str | None, search: object) -> Study:
+        surrogate = replace(self._surrogate, at=scale)
+        part_of = None if name == self._study.name else self._name
+        return replace(self._study, surrogate=surrogate, name=name, search=search, callbacks=(), part_of=part_of)  # type: ignore[arg-type]  # as given, or Listed
+
+    def _seconds_left(self) -> float | None:
+        if self._limits.seconds is None:
+            return None
+        return max(self._limits.seconds - (time.perf_counter() - self._begin), 0.0)
+
+    @property
+    def _scale(self) -> int:
+        assert isinstance(self._surrogate.scale, int)
+        return self._surrogate.scale
+
+    @property
+    def _space(self) -> Space:
+        assert isinstance(self._study.space, Space)
+        return self._study.space
+
+    @property
+    def _sign(self) -> int:
+        return -1 if self._study.mode == "max" else 1
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._notes.append(text)
+            self._watcher.tell(text)
+
+    def _record(self, target: str) -> None:
+        """Write into the record of the search what was said between the stages, and which study is the target's."""
+        if self._study.storage is None:
+            return
+        with open_store(self._study.storage) as store:
+            recorder = Recorder(store, store.study(self._name), self._space)
+            recorder.add_fact("target", target)
+            for text in self._notes:
+                recorder.note("surrogate", text)
+
+
+def _take(values: Mapping[str, Any], key: str, _: Domain) -> Any:  # Any: as for Config
+    return values[key]
+
+
+def _distance(centre: object) -> Callable[[object], float]:
+    """Return how far values lie from this one: as numbers, or else whether they are others."""
+    if isinstance(centre, int | float) and not isinstance(centre, bool):
+        return lambda value: abs(float(value) - centre)  # type: ignore[arg-type]  # draws of one domain are of one kind
+    return lambda value: float(value != centre)

@@ -1,0 +1,181 @@
+"""Studies with surrogates, from the search to the target, on a real if small problem."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import headwater as hw
+from headwater.eager import EagerTarget
+from headwater.errors import StudyError
+from headwater.report.reading import read_study
+from headwater.store import open_store
+from headwater.trials import Result, Status
+
+torch.manual_seed(0)
+INPUTS = torch.randn(256, 8)
+TARGETS = (INPUTS @ torch.randn(8, 4)).argmax(1)
+DATA = TensorDataset(INPUTS[:192], TARGETS[:192])
+WIDTH = 64
+
+
+def train(trial: hw.Trial) -> None:
+    model = trial.prepare_model(
+        nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4))
+    )
+    loader = trial.prepare_data_loader(DATA, batch_size=32, shuffle=True)
+    optimizer = trial.prepare_optimizer("Adam", model, lr=trial.config["lr"])
+    for _ in trial.epochs(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            trial.report(loss=F.cross_entropy(model(INPUTS[192:]), TARGETS[192:]))
+
+
+SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, eager=False)
+STUDY = hw.Study(train, space={"lr": hw.loguniform(1e-4, 1.0)}, metric="loss", storage=None, surrogate=SURROGATE)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def outline(result: Result) -> list[tuple[int, dict[str, object], float]]:
+    return [(trial.number, dict(trial.config), trial.value("loss")) for trial in (*result.trials, result.best)]
+
+
+def test_the_best_surrogate_configuration_trains_the_target() -> None:
+    result = STUDY.run(num_trials=8)
+    assert result.target is not None
+    assert result.best is result.target
+    assert result.target.config == result.ranked[0].config
+    assert result.target.status is Status.COMPLETED
+    assert result.trust is not None
+    assert result.trust.scale == 4
+    assert len(result.trust.values) == 4
+
+
+def test_the_target_can_be_loaded_and_computes_what_was_reported() -> None:
+    result = STUDY.run(num_trials=4)
+    model = result.load_best_model()
+    assert model[2].weight.shape == (WIDTH, WIDTH)
+    with torch.no_grad():
+        loss = F.cross_entropy(model(INPUTS[192:]), TARGETS[192:]).item()
+    assert loss == pytest.approx(result.best.value("loss"), rel=1e-5)
+
+
+def test_a_study_without_a_surrogate_has_a_best_model_too(tmp_path: Path) -> None:
+    result = replace(STUDY, surrogate=None, storage=tmp_path / "study.db").run(num_trials=4)
+    with torch.no_grad():
+        loss = F.cross_entropy(result.load_best_model()(INPUTS[192:]), TARGETS[192:]).item()
+    assert loss == pytest.approx(result.best.value("loss"), rel=1e-5)
+
+
+def test_the_record_has_every_stage_and_a_resumed_study_repeats_none(tmp_path: Path) -> None:
+    study = replace(STUDY, storage=tmp_path / "study.db")
+    result = study.run(num_trials=6)
+    with open_store(tmp_path / "study.db") as store:
+        stored = read_study(store, None, "")
+        names = [info.name for info in store.studies()]
+    assert names[0] == stored.info.name == "train-1"
+    assert stored.target_study == names[-1] == f"train-1.target-{result.ranked[0].number}"
+    assert stored.result.target is not None
+    assert any("rank agreement" in note.text for note in stored.notes)
+    again = study.resume()
+    assert outline(again) == outline(result)
+    assert again.num_lane_steps == 0
+
+
+def test_an_eager_target_does_not_change_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr("headwater.eager._has_idle_core", lambda: True)
+    original = EagerTarget._consider
+
+    def consider(self: EagerTarget) -> None:
+        before = self._number
+        original(self)
+        started.extend([self._number] if self._number not in (None, before) else [])
+
+    monkeypatch.setattr(EagerTarget, "_consider", consider)
+    patient = STUDY.run(num_trials=8)
+    eager = replace(STUDY, storage=tmp_path / "s.db", lanes=2, surrogate=replace(SURROGATE, eager=True))
+    result = eager.run(num_trials=8)
+    assert started
+    assert result.best.config == patient.best.config
+    assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-4)
+    with open_store(tmp_path / "s.db") as store:
+        assert any("eager transfer" in note.text for note in read_study(store, None, "").notes)
+    assert multiprocessing.active_children() == []
+
+
+def test_what_does_not_transfer_is_tuned_on_the_target_near_the_answer() -> None:
+    space = {"lr": hw.loguniform(1e-4, 1.0), "dropout": hw.uniform(0.0, 0.9)}
+    study = replace(STUDY, space=space, surrogate=replace(SURROGATE, num_retuned=3, num_checked=0))
+    result = study.run(num_trials=4)
+    best = result.ranked[0]
+    assert result.best.config["lr"] == best.config["lr"]
+    assert abs(result.best.config["dropout"] - best.config["dropout"]) < 0.45
+    with pytest.raises(StudyError, match="depth"):
+        replace(study, surrogate=replace(SURROGATE, untransferable=("depth",))).run(num_trials=2)
+
+
+def test_a_poor_ranking_falls_back_to_wider_models() -> None:
+    told: list[str] = []
+
+    class Listener:
+        def start(self, study: str, metric: str, num_trials: int | None) -> None:
+            told.append(study)
+
+        def pulse(self, pulse: object) -> None:
+            pass
+
+        def tell(self, text: str) -> None:
+            told.append(text)
+
+        def end(self) -> None:
+            pass
+
+    def disagree(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))
+        for _ in trial.epochs(1):
+            model(INPUTS)
+            trial.report(loss=trial.config["lr"] * (1 if model[0].out_features == WIDTH // 4 else -1))
+
+    result = replace(STUDY, train=disagree).run(num_trials=8, watcher=Listener())
+    assert any("ranking at 1/4 is poor" in text for text in told)
+    assert result.trust is not None
+    assert result.trust.scale == 2
+    assert result.trust.agreement == pytest.approx(1.0)
+    few = sorted(trial.config["lr"] for trial in result.trials)[:4]
+    assert result.best.config["lr"] == few[-1]
+
+
+def test_auto_takes_a_scale_and_says_why() -> None:
+    result = replace(STUDY, surrogate=replace(SURROGATE, scale="auto")).run(num_trials=4)
+    assert result.trust is not None
+    assert result.trust.scale in (16, 8, 4, 2)
+
+
+def test_a_deadline_leaves_time_for_the_target(tmp_path: Path) -> None:
+    study = replace(STUDY, storage=tmp_path / "study.db", lanes=1)
+    result = study.run(num_trials=500, time_budget=4.0)
+    assert 0 < len([trial for trial in result.trials if trial.status is Status.COMPLETED]) < 500
+    assert result.ended_early is not None
+    assert result.target is not None
+    assert result.target.history
+
+
+@pytest.mark.parametrize("surrogate", [0, -2, "half", 2.5])
+def test_a_senseless_scale_is_refused(surrogate: object) -> None:
+    with pytest.raises(StudyError, match="scale"):
+        replace(STUDY, surrogate=surrogate)  # type: ignore[arg-type]  # that is the point
