@@ -121,7 +121,7 @@ def find_task(name: str) -> Task:
     return TASKS[name][1]()
 
 
-def run_headwater(sampler: str, task: Task, seed: int) -> float:
+def run_headwater(sampler: str, task: Task, seed: int, concurrency: int = 1) -> float:
     def as_domain(bound: Any) -> Any:
         if isinstance(bound, tuple):
             return uniform(*bound)
@@ -130,7 +130,7 @@ def run_headwater(sampler: str, task: Task, seed: int) -> float:
     space = Space({key: as_domain(bound) for key, bound in task.bounds.items()})
     problem = Problem(space=space, metric="loss", mode="min", seed=seed, num_trials=NUM_TRIALS[sampler])
     study = SimulatedStudy(problem, lambda config, epoch: task.loss(config), num_epochs=1)
-    records = study.run(OptunaSearch(sampler, concurrency=1))
+    records = study.run(OptunaSearch(sampler, concurrency=concurrency))
     return min(record.value("loss") for record in records) - task.least
 
 
@@ -151,11 +151,10 @@ def run_optuna(sampler: str, task: Task, seed: int) -> float:
     return study.best_value - task.least
 
 
-def compare(job: tuple[str, str, int]) -> tuple[float, float]:
-    sampler, name, seed = job
+def compare(sampler: str, name: str, seed: int, concurrency: int) -> tuple[float, float]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    return run_headwater(sampler, find_task(name), seed), run_optuna(sampler, find_task(name), seed)
+    return run_headwater(sampler, find_task(name), seed, concurrency), run_optuna(sampler, find_task(name), seed)
 
 
 def find_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -166,14 +165,14 @@ def find_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.median(ranked)), ranked[low], ranked[num - 1 - low]
 
 
-def show_regrets(samplers: Sequence[str], num_seeds: int, num_jobs: int) -> Iterator[str]:
+def show_regrets(samplers: Sequence[str], num_seeds: int, num_jobs: int, concurrency: int) -> Iterator[str]:
     yield f"Regret after all trials: median over {num_seeds} seeds and its interval of at least 95 %.\n"
     yield "| sampler | task | trials | Headwater | Optuna's own loop | intervals overlap | seeds with equal regret |"
     yield "|---|---|---|---|---|---|---|"
     names = [name for name, (package, _) in TASKS.items() if package is None or find_spec(package)]
     pairs = [(sampler, name) for sampler in samplers for name in names if sampler != "gp" or name in GP_TASKS]
     with ProcessPoolExecutor(num_jobs) as pool:
-        jobs = {pair: [pool.submit(compare, (*pair, seed)) for seed in range(num_seeds)] for pair in pairs}
+        jobs = {pair: [pool.submit(compare, *pair, n, concurrency) for n in range(num_seeds)] for pair in pairs}
         for (sampler, name), futures in jobs.items():
             regrets = [future.result() for future in futures]
             ours, theirs = (find_interval(values) for values in zip(*regrets, strict=True))
@@ -258,11 +257,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--samplers", nargs="*", default=list(NUM_TRIALS), choices=list(NUM_TRIALS))
+    parser.add_argument("--concurrency", type=int, default=1, help="how many of our trials are under way at once")
     parser.add_argument("--costs", action="store_true", help="measure the costs alone")
     arguments = parser.parse_args()
     print(heading("Search: regret against Optuna's own loop, and cost"))
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    regrets = show_regrets(arguments.samplers, arguments.seeds, arguments.jobs)
+    regrets = show_regrets(arguments.samplers, arguments.seeds, arguments.jobs, arguments.concurrency)
     for line in itertools.chain([] if arguments.costs else regrets, show_costs()):
         print(line, flush=True)
 
