@@ -67,10 +67,10 @@ class Layouts:
             return answer
         order = self._order_alone(func, args, kwargs)
         stack = stack_of(answer)
-        if order == order_of(stack[0]):
-            return answer
-        if order == sorted(order):
-            self.displace(answer)
+        if order == sorted(order) and not stack[0].is_contiguous():  # in another order, or with other lanes in between
+            setattr(answer, _MARK, True)
+            self.in_use = True
+        if order in (sorted(order), order_of(stack[0])):
             return answer
         flat = [dim for dim in range(answer.dim()) if dim not in order]
         return lanes_of(_laid_out(stack, [*flat, *order]))
