@@ -48,7 +48,7 @@ class EagerTarget(Callback):
         self._name = ""
         self._values: dict[int, float] = {}
         self._completed: list[int] = []
-        self._num_done = 0
+        self._ended: set[int] = set()
         self._number: int | None = None
         self._since = 0.0
         self._seconds_wasted = 0.0
@@ -67,8 +67,8 @@ class EagerTarget(Callback):
         self._values |= {report.number: report.metrics.get(self._metric, math.nan) for report in reports}
 
     def on_end(self, number: int, status: Status) -> None:
-        """Note which trials are done; all of a group that end together are noted before one is chosen."""
-        self._num_done += status.is_final
+        """Note which trials are done, if only for now; all that end together are noted before one is chosen."""
+        self._ended.add(number)
         if status is Status.COMPLETED and math.isfinite(self._values.get(number, math.nan)):
             self._completed.append(number)
 
@@ -99,7 +99,7 @@ class EagerTarget(Callback):
         if not self._waiting or not self._completed or self._num_trials is None:
             return
         best = min(self._completed, key=lambda number: (self._sign * self._values[number], number))
-        if self._num_trials / 2 <= self._num_done < self._num_trials and best != self._number:
+        if self._num_trials / 2 <= len(self._ended) and best != self._number:
             if self._worker is not None:
                 self._end(self._worker)
             self._worker, self._number, self._since = self._waiting.pop(), best, time.perf_counter()

@@ -49,6 +49,7 @@ class Transfer:
         self._watcher = watcher
         self._begin = time.perf_counter()
         self._name = study.name or ""
+        self._num_lanes = 1
         self._notes: list[str] = []
 
     def run(self, *, is_new: bool) -> Result:
@@ -59,6 +60,7 @@ class Transfer:
         eager = self._eager()
         search = self._search(eager, is_new)
         self._name = search.study
+        self._num_lanes = max((profile.num_lanes for profile in search.profiles), default=1)
         if search.ended_early is not None and search.was_interrupted:
             eager.give_up()
             return search
@@ -87,7 +89,8 @@ class Transfer:
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
         while self._surrogate.num_checked > 1 and scale > 1 and len(ranked) > 2:
-            checked = [ranked[place] for place in spread_over(self._surrogate.num_checked, len(ranked))]
+            comparable = _comparable(ranked)
+            checked = [comparable[place] for place in spread_over(self._surrogate.num_checked, len(comparable))]
             wider = scale // 2
             again = self._train(wider, checked)
             trust = self._compare(scale, wider, checked, again, search)
@@ -116,6 +119,8 @@ class Transfer:
         """Train these trials' configurations at another width, and return what came of each."""
         numbers = "-".join(str(trial.number) for trial in trials) if len(trials) < 8 else f"best-{len(trials)}"
         study = self._at(scale, f"{self._name}.at-{scale}-{numbers}", Listed([trial.config for trial in trials]))
+        if study.lanes == "auto":  # so few are not worth measuring anew
+            study = replace(study, lanes=min(self._num_lanes, len(trials)))
         return list(self._run_or_resume(study, len(trials)).trials)
 
     def _train_target(self, best: TrialRecord) -> Result:
@@ -232,6 +237,13 @@ class Transfer:
             recorder.add_fact("target", target)
             for text in self._notes:
                 recorder.note("surrogate", text)
+
+
+def _comparable(ranked: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+    """Return the trials that trained longest, unless they are too few: ranks of unlike lengths say little."""
+    longest = max(trial.epochs for trial in ranked)
+    whole = [trial for trial in ranked if trial.epochs == longest]
+    return whole if len(whole) > 2 else ranked
 
 
 def _take(values: Mapping[str, Any], key: str, _: Domain) -> Any:  # Any: as for Config

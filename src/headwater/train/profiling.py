@@ -17,8 +17,8 @@ MEMORY_SHARE = 0.7
 """How much of the free memory a group may take."""
 MAX_LANES = 128
 """The largest group that is tried."""
-GIVE_UP = 1.25
-"""Two sizes in a row this much slower per step than the best so far end the search."""
+NO_GAIN = 0.97
+"""Two sizes in a row that are not faster per step than this share of the best so far end the search."""
 MIN_SIZES = 4
 """So many sizes are tried in any case: of some models, small groups are slower than none, and large ones faster."""
 
@@ -35,7 +35,7 @@ def profile_lanes(
     limit = None if memory is None else int(memory * MEMORY_SHARE)
     measured: dict[int, Measurement] = {}
     for num_lanes in _sizes(min(len(lanes), max_lanes)):
-        if _would_not_fit(measured, num_lanes, limit) or _keeps_falling(measured):
+        if _would_not_fit(measured, num_lanes, limit) or _gains_no_more(measured):
             break
         measurement, ending = _measure(workshop, lanes[:num_lanes], states)
         if measurement is None:
@@ -80,9 +80,10 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
     return last.peak_bytes is not None and last.peak_bytes * num_lanes / last.num_lanes > limit
 
 
-def _keeps_falling(measured: dict[int, Measurement]) -> bool:
+def _gains_no_more(measured: dict[int, Measurement]) -> bool:
+    """Tell whether the last two sizes were hardly faster per step than the best before them, or slower."""
     seconds = [item.seconds_per_lane_step for item in measured.values()]
-    return len(seconds) > MIN_SIZES and min(seconds[-2:]) > GIVE_UP * min(seconds)
+    return len(seconds) > MIN_SIZES and min(seconds[-2:]) > NO_GAIN * min(seconds[:-2])
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
