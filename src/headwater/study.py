@@ -275,6 +275,7 @@ class Study:
             return None
         one = self.surrogate
         rules = f"rules from 1/{one.scale}" + (f" with decay {one.decay_exponent:g}" if one.decay_exponent != 1 else "")
+        rules += ", readout from zero" if one.zero_readout else ""
         return f"1/{one.at} of the width ({rules}, none below {one.min_width})"
 
     def _describe_space(self) -> list[dict[str, Any]]:  # Any: JSON values

@@ -12,7 +12,7 @@ from tests.train.lab import Notebook
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from headwater.errors import CannotScaleError
+from headwater.errors import CannotScaleError, WidthsWanted
 from headwater.train import Trial
 from headwater.train.engines import LaneState
 from headwater.train.keeping import plain_weights, rebuild_models
@@ -190,3 +190,20 @@ def test_a_trial_alone_tells_its_compiler_how_many_steps_are_left() -> None:
     workshop = Workshop(train, compiler=Counting())  # type: ignore[arg-type]  # it only has to be attached
     run_group(workshop, TrialGroup(lanes=(Lane(number=0, config=CONFIGS[0], seed=3),)), Notebook())
     assert seen == [8, 7, 6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("is_zero", [True, False])
+def test_readouts_start_alike_in_every_width(is_zero: bool) -> None:
+    surrogate = Surrogate(scale=4, min_width=4, zero_readout=is_zero)
+    for scale in (1, 2, 4):
+        scaling = Scaling(surrogate, scale)
+        seen = make_net()
+        scaling.watch(seen)
+        with pytest.raises(WidthsWanted):
+            seen(INPUTS)
+        torch.manual_seed(0)
+        model = make_net()
+        drawn = model.get_parameter("5.weight").detach().clone()
+        started = scaling.fit(model).model.get_parameter("5.weight").detach()
+        expected = torch.zeros_like(started) if is_zero else 2.0 * drawn[:, : WIDTH // scale]
+        torch.testing.assert_close(started, expected)

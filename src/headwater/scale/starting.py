@@ -32,12 +32,13 @@ class InputFactor:
         return args, {**kwargs, first: kwargs[first] * self.factor}
 
 
-def start_surrogate(surrogate: nn.Module, ratios: Mapping[str, Ratio]) -> None:
+def start_surrogate(surrogate: nn.Module, ratios: Mapping[str, Ratio], *, is_zero: bool = True) -> None:
     """Spread the weights of a surrogate, which are blocks of its target's, as the rules want it.
 
     Args:
         surrogate: The model at the width of the base, filled with blocks of the target's weights.
         ratios: Those of the target to the surrogate.
+        is_zero: Whether readouts start from zero; else see `spread_readouts`.
 
     Raises:
         CannotScaleError: A hidden matrix does not start at random around zero, so no rule says how it goes with width.
@@ -47,12 +48,14 @@ def start_surrogate(surrogate: nn.Module, ratios: Mapping[str, Ratio]) -> None:
             if ratios[name].role is Role.HIDDEN:
                 _require_centred(name, parameter)
                 parameter.mul_(ratios[name].m_in ** 0.5)
-    zero_readouts(surrogate, ratios)
+    if is_zero:
+        zero_readouts(surrogate, ratios)
 
 
-def start_target(target: nn.Module, ratios: Mapping[str, Ratio]) -> None:
+def start_target(target: nn.Module, ratios: Mapping[str, Ratio], *, is_zero: bool = True) -> None:
     """Make a target, whose own initial weights stay, start and compute as the rules want it."""
-    zero_readouts(target, ratios)
+    if is_zero:
+        zero_readouts(target, ratios)
     set_forward_factors(target, forward_factors(target, ratios))
 
 
@@ -64,6 +67,19 @@ def zero_readouts(model: nn.Module, ratios: Mapping[str, Ratio]) -> None:
             bias = module._parameters.get("bias")
             if bias is not None and ratios[name].forward != 1:
                 bias.zero_()
+
+
+def spread_readouts(model: nn.Module, ratios: Mapping[str, Ratio], m_in: Mapping[str, float]) -> None:
+    """Let readouts start as wide as in the base, whatever the width of the model, instead of from zero.
+
+    Args:
+        model: A model with weights, or blocks of weights, as they are drawn at the width of the target.
+        ratios: Those that tell which parameters read out.
+        m_in: How much larger than in the base the fan-in of each is in the target.
+    """
+    with torch.no_grad():
+        for name, module, key in readouts_of(model, ratios):
+            module.get_parameter(key).mul_(m_in[name] ** 0.5)
 
 
 def set_forward_factors(model: nn.Module, factors: Mapping[str, float]) -> None:

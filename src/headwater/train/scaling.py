@@ -20,7 +20,7 @@ from headwater.scale.parametrization import SplitGroups, forward_factors, multip
 from headwater.scale.places import numbers_of
 from headwater.scale.roles import Ratio, find_ratios, shapes_of
 from headwater.scale.shrinking import Resize, Shrinker
-from headwater.scale.starting import set_forward_factors, start_surrogate, start_target
+from headwater.scale.starting import set_forward_factors, spread_readouts, start_surrogate, start_target
 from headwater.trials import Surrogate
 
 
@@ -41,6 +41,7 @@ class Scaling:
         self._base_scale = surrogate.scale
         self._min_width = surrogate.min_width
         self._decay_exponent = surrogate.decay_exponent
+        self._is_zero = surrogate.zero_readout
         self._shrinker = Shrinker()
         self._resizes: dict[Hashable, Mapping[int, Resize]] = {}
         self._base_shapes: dict[Hashable, Mapping[str, Sequence[int]]] = {}
@@ -100,10 +101,15 @@ class Scaling:
             self._base_shapes[key] = shapes_of(base)
         ratios = find_ratios(own, self._base_shapes[key])
         if own is model:
-            start_target(own, ratios)
+            wider, m_in = ratios, {name: ratio.m_in for name, ratio in ratios.items()}
+            start_target(own, ratios, is_zero=self._is_zero)
         else:
-            start_surrogate(own, find_ratios(model, shapes_of(own)))
+            wider = find_ratios(model, shapes_of(own))
+            m_in = {name: ratio.m_in * ratios[name].m_in for name, ratio in wider.items()}
+            start_surrogate(own, wider, is_zero=self._is_zero)
             set_forward_factors(own, forward_factors(own, ratios))
+        if not self._is_zero:
+            spread_readouts(own, wider, m_in)
         return Fitted(own, ratios)
 
     def _shrink(self, model: nn.Module, scale: int, key: Hashable) -> nn.Module:

@@ -29,6 +29,8 @@ class Surrogate:
     """No width goes below this; one that is there already stays."""
     decay_exponent: float = 1.0
     """How weight decay goes with the rates: 1 keeps the shrinking per step, 0 the decay itself."""
+    zero_readout: bool = False
+    """Whether the last layer starts from zero in every width; else it starts as it is drawn at the surrogate's."""
     eager: bool = True
     """Whether the best so far starts on the target when half of the trials are done and a core is idle."""
     num_checked: int = 6
