@@ -166,3 +166,24 @@ def test_the_stopwatch_stops_at_a_report_only_where_there_are_no_steps() -> None
     assert watch.report([report], capture) == [Decision.STOP]
     watch.step(1)
     assert watch.report([report], capture) == [Decision.CONTINUE]
+
+
+def test_a_factory_is_called_once_for_each_group_that_is_measured() -> None:
+    calls: list[int] = []
+
+    def build() -> nn.Module:
+        calls.append(1)
+        return nn.Linear(3, 1)
+
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(build)
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for _ in range(20):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+        trial.report(loss=0.0)
+
+    lanes = [Lane(number=n, config={"lr": 0.1 / (n + 1)}, seed=0) for n in range(8)]
+    profile, ending = profile_lanes(Workshop(train), lanes)
+    assert ending is None
+    assert len(calls) <= 2 * len(profile.measurements)

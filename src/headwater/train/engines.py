@@ -147,6 +147,8 @@ class LaneEngine:
         strategies: Strategies,
         scaling: Scaling | None = None,
     ) -> None:
+        self.starts_alike = False
+        """Whether all lanes get the first one's weights, even from a factory: what is measured depends on none."""
         self._lanes = lanes
         self._shapes = _Shapes(scaling)
         self._roster = roster
@@ -165,7 +167,7 @@ class LaneEngine:
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build every lane's model into one."""
         lanes = [self._lanes[member] for member in self._roster.members]
-        is_shared = isinstance(source, nn.Module)
+        is_shared = isinstance(source, nn.Module) or self.starts_alike
         models = self._shapes.fit([build_model(source, lane) for lane in (lanes[:1] if is_shared else lanes)])
         models = [model.to(self._device) for model in models]
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode

@@ -31,6 +31,7 @@ def profile_lanes(
     The lanes are those of one bucket. The ending is that of the first group that could not run as one, for whoever
     must sort the lanes anew; None where all went well.
     """
+    workshop = replace(workshop, is_measuring=True)
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE)
     measured: dict[int, Measurement] = {}

@@ -36,6 +36,8 @@ class Workshop:
     strategies: Strategies = field(default_factory=Strategies)
     always_fuse: bool = False
     """Use stacks even for a single lane; for tests and measurements."""
+    is_measuring: bool = False
+    """Whether only time and memory count, so that lanes need no weights of their own."""
     scaling: Scaling | None = None
     """The width to train at; None: models as the function writes them."""
     compiler: Compiler | None = None
@@ -108,6 +110,7 @@ def _look(workshop: Workshop, lane: Lane) -> str:
 def _open_engine(workshop: Workshop, group: TrialGroup, roster: Roster) -> tuple[Engine, Mapping[str, Any]]:
     if len(group) > 1 or workshop.always_fuse:
         engine = LaneEngine(group.lanes, roster, workshop.device, workshop.strategies, workshop.scaling)
+        engine.starts_alike = workshop.is_measuring
         return engine, LaneConfig(roster)
     return PlainEngine(group.lanes[0], workshop.device, workshop.scaling), freeze(group.lanes[0].config)
 

@@ -1,0 +1,124 @@
+"""What the end-to-end benchmark tunes: models, data, and how each is trained without Headwater."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import data
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MAX_EPOCHS = 9
+REDUCTION = 3
+NUM_WORKERS = 2
+NUM_VALID = 512
+LENGTH = 32
+"""Characters in one example of the Transformer."""
+
+Config = Mapping[str, float]
+Examples = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Inputs and answers to train on, and those to validate with."""
+
+
+def mlp() -> nn.Module:
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), *hidden, nn.Linear(1024, 10))
+
+
+class Block(nn.Module):
+    """A block of a Transformer, with its norms before the branches."""
+
+    def __init__(self, width: int, head_size: int) -> None:
+        super().__init__()
+        self.head_size = head_size
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            part.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, width: int = 512) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(84, width), nn.Embedding(LENGTH, width)
+        self.blocks = nn.Sequential(*(Block(width, 64) for _ in range(2)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 84)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(x))).flatten(0, 1)
+
+
+def clothes(num_examples: int) -> Examples:
+    images = data.fashion_mnist()
+    return (
+        images.train_x[:num_examples].clone(), images.train_y[:num_examples].clone(),
+        images.valid_x[:NUM_VALID].clone(), images.valid_y[:NUM_VALID].clone(),
+    )  # fmt: skip
+
+
+def verses(num_examples: int) -> Examples:
+    """Pieces from all over the works, and what follows each character."""
+    text = data.shakespeare()
+    return *_pieces(text.train.long(), num_examples), *_pieces(text.valid.long(), NUM_VALID // 8)
+
+
+def _pieces(text: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    starts = torch.randperm((len(text) - 1) // LENGTH, generator=torch.Generator().manual_seed(0))[:count] * LENGTH
+    places = starts[:, None] + torch.arange(LENGTH + 1)
+    return text[places[:, :-1]], text[places[:, 1:]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    title: str
+    build: Callable[[], nn.Module]
+    load: Callable[[int], Examples]
+    optimizer: type[torch.optim.Optimizer]
+    logarithmic: Mapping[str, tuple[float, float]]
+    """What is drawn evenly by its logarithm, from where to where."""
+    even: Mapping[str, tuple[float, float]]
+    num_examples: int
+    batch_size: int
+    steps_per_epoch: int
+    """What counts as an epoch here: so many batches of the examples, drawn anew each time."""
+
+
+WORKLOADS = {
+    "MLP": Workload(
+        title="MLP 4 x 1024, Fashion-MNIST, SGD", build=mlp, load=clothes, optimizer=torch.optim.SGD,
+        logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
+        num_examples=4096, batch_size=64, steps_per_epoch=16,
+    ),
+    "Transformer": Workload(
+        title="Transformer d = 512, Shakespeare, AdamW", build=Transformer, load=verses, optimizer=torch.optim.AdamW,
+        logarithmic={"lr": (1e-4, 1e-2), "weight_decay": (1e-3, 1.0)}, even={},
+        num_examples=4096, batch_size=8, steps_per_epoch=4,
+    ),
+}  # fmt: skip
+
+
+def train_plainly(work: Workload, examples: Examples, config: Config) -> Iterator[float]:
+    """Train as one would without any tuner; give the validation loss after each epoch."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    train_x, train_y, valid_x, valid_y = examples
+    model = work.build()
+    optimizer = work.optimizer(model.parameters(), **config)
+    for _ in range(MAX_EPOCHS):
+        order = torch.randperm(len(train_x))[: work.steps_per_epoch * work.batch_size]
+        for rows in order.split(work.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(model(train_x[rows]), train_y[rows].flatten()).backward()
+            optimizer.step()
+        with torch.no_grad():
+            yield F.cross_entropy(model(valid_x), valid_y.flatten()).item()
