@@ -17,10 +17,8 @@ MEMORY_SHARE = 0.7
 """How much of the free memory a group may take."""
 MAX_LANES = 128
 """The largest group that is tried."""
-NO_GAIN = 0.97
-"""Two sizes in a row that are not faster per step than this share of the best so far end the search."""
-MIN_SIZES = 4
-"""So many sizes are tried in any case: of some models, small groups are slower than none, and large ones faster."""
+NUM_PATIENT = 3
+"""So many sizes in a row that are no faster per step than the best before them end the search."""
 
 
 def profile_lanes(
@@ -82,9 +80,9 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
 
 
 def _gains_no_more(measured: dict[int, Measurement]) -> bool:
-    """Tell whether the last two sizes were hardly faster per step than the best before them, or slower."""
+    """Tell whether the last sizes were no faster per step than the best before them; small groups may be slow."""
     seconds = [item.seconds_per_lane_step for item in measured.values()]
-    return len(seconds) > MIN_SIZES and min(seconds[-2:]) > NO_GAIN * min(seconds[:-2])
+    return len(seconds) > NUM_PATIENT + 1 and min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
