@@ -254,9 +254,6 @@ def test_an_exception_of_the_users_is_an_ending_with_its_traceback() -> None:
     assert "KeyError: 'where is it'" in done.ending.error
 
 
-@pytest.mark.xfail(
-    reason="torch asks whether a batch size is an int, and a PerLane is none: the group ends up in halves"
-)
 def test_a_loader_of_the_users_own_parts_by_its_batch_size() -> None:
     done = run_two(lambda trial: list(DataLoader(DATA, batch_size=trial.config["x"])), "x", 2, 4)
     assert done.outcome is Outcome.PARTED

@@ -1,8 +1,9 @@
 """Calls that pass every torch-function mode by, led to the lane mode while one is on.
 
 `Function.apply`, scripted functions, `nn.Parameter`, `Tensor.set_` and the transforms of `torch.func` go straight to
-C++, where a lane tensor would lose its gradient or its lanes. As long as any thread has a lane mode on, torch holds
-versions of them that ask first; in a thread without one they do what they always do.
+C++, where a lane tensor would lose its gradient or its lanes, and a data loader asks for the type of its batch size.
+As long as any thread has a lane mode on, torch holds versions of them that ask first; in a thread without one they do
+what they always do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch._functorch.vmap as vmap
 from torch import Tensor, nn
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
+from torch.utils.data import BatchSampler
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import tensors, touches
@@ -32,6 +34,7 @@ from headwater.fuse.functorch import (
     vmap_level,
     warn_of_slow_batching,
 )
+from headwater.fuse.per_lane import PerLane
 
 
 class Guide(Protocol):
@@ -82,6 +85,7 @@ def _install(find: FindGuide) -> list[Callable[[], None]]:
         (torch.autograd.Function, "apply", _lead_function),
         (nn.Parameter, "__new__", _lead_parameter),
         (Tensor, "set_", _lead_set),
+        (BatchSampler, "__init__", _lead_sampler),
         (torch._C.ScriptFunction, "__call__", _lead_script),
         (torch._C.ScriptMethod, "__call__", _lead_script),
         (vmap, "vmap_increment_nesting", _lead_transform),
@@ -166,6 +170,15 @@ def _lead_set(original: Any, find: FindGuide) -> Any:
         return answer
 
     return set_
+
+
+def _lead_sampler(original: Any, find: FindGuide) -> Any:
+    """Make lanes part by their batch sizes, where torch would only ask whether they are a number."""
+
+    def init(sampler: Any, inner: Any, batch_size: Any, drop_last: Any) -> None:
+        original(sampler, inner, batch_size.one() if isinstance(batch_size, PerLane) else batch_size, drop_last)
+
+    return init
 
 
 def _lead_script(original: Any, find: FindGuide) -> Any:
