@@ -164,6 +164,18 @@ def test_a_study_in_another_process_ends_after_its_next_report(endless: subproce
     assert "study 'train-1' is not running" in again.stderr
 
 
+def test_a_study_that_still_runs_is_not_resumed_by_another_process(endless: subprocess.Popen[str]) -> None:
+    result = invoke("resume", "endless.py")
+    assert result.exit_code == 2
+    assert f"study 'train-1' is still running, in process {endless.pid}; wait for it" in result.stderr
+
+
+def test_a_killed_process_that_nobody_has_waited_for_does_not_run_a_study(endless: subprocess.Popen[str]) -> None:
+    endless.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, endless.pid, os.WEXITED | os.WNOWAIT)
+    assert "was killed" in invoke("stop").stderr
+
+
 def test_a_study_that_was_killed_is_not_running(endless: subprocess.Popen[str]) -> None:
     endless.send_signal(signal.SIGKILL)
     endless.communicate(timeout=DEADLINE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +79,7 @@ def mirror(
         with open_store(storage, create=False) as store, open_err().status(f"writing to {escape(name_storage(url))}"):
             info = store.study(study)
             runner = find_runner(store, info.id)
-            is_running = runner is not None and _may_live(runner)
+            is_running = runner is not None and runner.may_live()
             is_open = any(trial.status is Status.RUNNING for trial in store.trials(info.id))
             copy = Mirror(open_storage(to), info, store)
             num_trials = copy.sync(is_over=not (is_running or is_open))
@@ -138,25 +137,12 @@ def _require_running(store: Store, info: StudyInfo, storage: str) -> Runner:
     look = show_command("show", info.name, storage)
     if runner is None:
         raise StudyError(f"study {info.name!r} is not running, so there is nothing to stop; look at it with {look}")
-    if not _may_live(runner):
+    if not runner.may_live():
         raise StudyError(
             f"study {info.name!r} is not running: process {runner.pid}, which ran it, was killed; "
             f"go on with headwater resume, or look at it with {look}"
         )
     return runner
-
-
-def _may_live(runner: Runner) -> bool:
-    """Tell whether a process may still be there; on another machine it may, for all we know."""
-    if runner.host != socket.gethostname() or sys.platform == "win32":  # there, the question would end the process
-        return True
-    try:
-        os.kill(runner.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _name_user() -> str:

@@ -19,7 +19,7 @@ from headwater.report import Callback, Silence, Watcher
 from headwater.search import Build, Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Config, Space
-from headwater.store import Recorder, Store, StudyInfo, open_store
+from headwater.store import Recorder, Store, StudyInfo, find_runner, open_store
 from headwater.trials import Lane, Result, Surrogate, TrialRecord, average_replicas
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Study:
                 return self._go(Recorder(store, info, self._space), limits, watcher, ())
             info = store.study(self.name)
             self._require_same(info)
+            _require_idle(store, info)
             total = self._count(limits.num_trials or info.settings.get("num_trials"))
             recorder = Recorder(store, info, self._space)
             limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
@@ -301,6 +302,16 @@ class Study:
         )
         store.create_study(info)
         return store.study(name)
+
+
+def _require_idle(store: Store, info: StudyInfo) -> None:
+    """Two processes must not go on with one study."""
+    runner = find_runner(store, info.id)
+    if runner is not None and runner.is_here and runner.may_live():
+        raise StudyError(
+            f"study {info.name!r} is still running, in process {runner.pid}; wait for it, or end it with "
+            "headwater stop and resume it then"
+        )
 
 
 def _free_name(base: str, store: Store) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self
 
 from headwater.store.store import Store
@@ -25,6 +27,34 @@ class Runner:
     pid: int
     started: float
     """Seconds since 1970; a wish is meant for this run alone, never for a later one."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine."""
+        return self.host == socket.gethostname()
+
+    def may_live(self) -> bool:
+        """Tell whether the process may still be there; on another machine it may, for all we know."""
+        if not self.is_here or sys.platform == "win32":  # there, the question would end the process
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return not _has_ended(self)
+
+
+def _has_ended(runner: Runner) -> bool:
+    """Tell whether a number that is in use is that of a process which only waits to be buried, or of a later one."""
+    try:
+        fields = Path(f"/proc/{runner.pid}/stat").read_text().rpartition(")")[2].split()
+        up_s = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError):  # no Linux, or gone this moment
+        return False
+    began_s = time.time() - up_s + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0] == "Z" or began_s > runner.started + 2
 
 
 def find_runner(store: Store, study_id: int) -> Runner | None:
