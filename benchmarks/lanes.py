@@ -7,11 +7,14 @@ goes to standard output as Markdown; the committed one is benchmarks/lanes.md.
 import argparse
 import copy
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
+from typing import TypeAlias
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -33,6 +36,10 @@ from headwater.trials import Lane
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MOMENTUM = 0.9
+NUM_ROUNDS = 3
+TURN_S = 0.03
+Steps: TypeAlias = Callable[[int], None]
+"""Takes this many steps."""
 
 
 class Recurrent(nn.Module):
@@ -134,8 +141,8 @@ def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None]
     return step
 
 
-def lanes(work: Workload, width: int, num_lanes: int, count: int) -> Callable[[], None]:
-    """Several steps of the loop of `separate`, under the engine that the user's function runs under."""
+def lanes(work: Workload, width: int, num_lanes: int) -> Steps:
+    """The loop of `separate`, under the engine that the user's function runs under."""
     members = list(members_of(num_lanes))
     roster = Roster([lane.config for lane in members])
     engine = LaneEngine(members, roster, torch.device("cpu"), Strategies())
@@ -144,7 +151,7 @@ def lanes(work: Workload, width: int, num_lanes: int, count: int) -> Callable[[]
     rates = LaneConfig(roster)["lr"]
     optimizer = engine.add_optimizer(torch.optim.SGD, model, {"lr": rates, "momentum": MOMENTUM}, None)
 
-    def steps() -> None:
+    def steps(count: int) -> None:
         with engine.running(function):  # once, as in a study
             for _ in range(count):
                 optimizer.zero_grad()
@@ -182,6 +189,22 @@ class Cell:
     """CPU seconds per lane-step."""
 
 
+def measure_row(name: str, width: int, sizes: list[int], seconds: float) -> list[Cell]:
+    """Measure the cells of a row in turns, and keep the least of each: other work on the machine only adds time."""
+    rounds = [[measure_apart(name, width, size, seconds / NUM_ROUNDS) for size in sizes] for _ in range(NUM_ROUNDS)]
+    return [least(turns) for turns in zip(*rounds, strict=True)]
+
+
+def least(cells: Sequence[Cell]) -> Cell:
+    vmaps = [cell.vmap for cell in cells if not isinstance(cell.vmap, str)]
+    return Cell(
+        num_lanes=cells[0].num_lanes,
+        separate=min(cell.separate for cell in cells),
+        vmap=min(vmaps) if vmaps else cells[0].vmap,
+        lanes=min(cell.lanes for cell in cells),
+    )
+
+
 def measure_apart(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
     """Measure in a process of its own: plain vmap of GPT-2 keeps some 45 MB with every step."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
@@ -190,22 +213,30 @@ def measure_apart(name: str, width: int, num_lanes: int, seconds: float) -> Cell
 
 def measure(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
     work = workloads()[name]
-    count = 8 if num_lanes * width <= 2048 else 1
     vmapped = plain_vmap(work, width, num_lanes)
-    ways = {"separate": repeat(separate(work, width), count), "lanes": lanes(work, width, num_lanes, count)}
+    ways = {"separate": repeat(separate(work, width)), "lanes": lanes(work, width, num_lanes)}
     if not isinstance(vmapped, str):
-        ways["vmap"] = repeat(vmapped, count)
-    times = time_in_turns(ways, seconds)
+        ways["vmap"] = repeat(vmapped)
+    counts = {way: count_steps(steps) for way, steps in ways.items()}
+    times = time_in_turns({way: partial(steps, counts[way]) for way, steps in ways.items()}, seconds)
     return Cell(
         num_lanes=num_lanes,
-        separate=times["separate"] / count,
-        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / count / num_lanes,
-        lanes=times["lanes"] / count / num_lanes,
+        separate=times["separate"] / counts["separate"],
+        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / counts["vmap"] / num_lanes,
+        lanes=times["lanes"] / counts["lanes"] / num_lanes,
     )
 
 
-def repeat(step: Callable[[], None], count: int) -> Callable[[], None]:
-    def steps() -> None:
+def count_steps(steps: Steps) -> int:
+    """Return how many steps fill a turn: so many that what the other ways left in the caches does not matter."""
+    steps(1)
+    begin = time.process_time()
+    steps(2)
+    return max(2, round(2 * TURN_S / (time.process_time() - begin)))
+
+
+def repeat(step: Callable[[], None]) -> Steps:
+    def steps(count: int) -> None:
         for _ in range(count):
             step()
 
@@ -274,7 +305,7 @@ def main() -> None:
             work = known[name]
             profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
             assert ending is None, ending
-            cells = [measure_apart(name, width, size, options.seconds) for size in options.lanes]
+            cells = measure_row(name, width, options.lanes, options.seconds)
             rows[name, width] = cells, profile.num_lanes
             print("\n".join(show_row(name, width, cells, profile.num_lanes)), flush=True)
     failed = {cell.vmap for cells, _ in rows.values() for cell in cells if isinstance(cell.vmap, str)}

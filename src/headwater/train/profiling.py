@@ -20,6 +20,11 @@ MAX_LANES = 128
 NUM_PATIENT = 3
 """So many sizes in a row that are no faster per step than the best before them end the search."""
 
+IN_REACH = 1.2
+"""A size this many times slower than the best may still be the best when measured again."""
+NUM_FINALS = 2
+"""How often the sizes in reach of the best are measured again, in turns: the machine may have been slow meanwhile."""
+
 
 def profile_lanes(
     workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None = None, max_lanes: int = MAX_LANES
@@ -40,7 +45,7 @@ def profile_lanes(
         if measurement is None:
             return _explain(_conclude(measured, limit), ending), ending
         measured[num_lanes] = measurement
-    for num_lanes in _finalists(measured):
+    for num_lanes in _finalists(measured) * NUM_FINALS:
         again, _ = _measure(workshop, lanes[:num_lanes], states)
         if again is not None and again.seconds_per_lane_step < measured[num_lanes].seconds_per_lane_step:
             measured[num_lanes] = again
@@ -86,9 +91,11 @@ def _gains_no_more(measured: dict[int, Measurement]) -> bool:
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
-    """One lane, and the sizes near the best: they are measured twice, for the choice is between them."""
+    """Return the sizes near the best, between which the choice is; one lane where fusing gains little."""
     by_speed = sorted(measured.values(), key=lambda item: item.seconds_per_lane_step)
-    return list(dict.fromkeys([1, *(item.num_lanes for item in by_speed[:3])])) if measured else []
+    near = [item for item in by_speed if item.seconds_per_lane_step <= by_speed[0].seconds_per_lane_step * IN_REACH]
+    alone = [item for item in by_speed[:4] if item.num_lanes == 1]
+    return list(dict.fromkeys(item.num_lanes for item in (*near[:4], *alone)))
 
 
 def _measure(
