@@ -38,6 +38,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MOMENTUM = 0.9
 NUM_ROUNDS = 3
 TURN_S = 0.03
+WARM_UP_STEPS, WARM_UP_S = 32, 3.0
 Steps: TypeAlias = Callable[[int], None]
 """Takes this many steps."""
 
@@ -217,8 +218,9 @@ def measure(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
     ways = {"separate": repeat(separate(work, width)), "lanes": lanes(work, width, num_lanes)}
     if not isinstance(vmapped, str):
         ways["vmap"] = repeat(vmapped)
+    warm_up(ways["lanes"])
     counts = {way: count_steps(steps) for way, steps in ways.items()}
-    times = time_in_turns({way: partial(steps, counts[way]) for way, steps in ways.items()}, seconds)
+    times = time_in_turns({way: partial(steps, counts[way]) for way, steps in ways.items()}, seconds, 1)
     return Cell(
         num_lanes=num_lanes,
         separate=times["separate"] / counts["separate"],
@@ -227,12 +229,21 @@ def measure(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
     )
 
 
+def warm_up(steps: Steps) -> None:
+    """Take so many steps that the ways of computing are chosen, unless that takes too long."""
+    begin = time.process_time()
+    for _ in range(WARM_UP_STEPS):
+        steps(1)
+        if time.process_time() - begin > WARM_UP_S:
+            return
+
+
 def count_steps(steps: Steps) -> int:
     """Return how many steps fill a turn: so many that what the other ways left in the caches does not matter."""
     steps(1)
     begin = time.process_time()
-    steps(2)
-    return max(2, round(2 * TURN_S / (time.process_time() - begin)))
+    steps(1)
+    return max(1, round(TURN_S / (time.process_time() - begin)))
 
 
 def repeat(step: Callable[[], None]) -> Steps:
