@@ -103,9 +103,11 @@ def test_each_lane_may_have_a_momentum_of_its_own(way: str) -> None:
     momenta = [0.1, 0.4, 1.0]
     x = examples("images")
     alone = [norm_of("images", momentum=momentum).double() for momentum in momenta]
-    fused = fuse_models(copy.deepcopy(alone))
     roster = Roster([{} for _ in momenta])
-    fused.momentum = PerLane(momenta, roster)  # type: ignore[assignment]  # as `trial.config` may hand it over
+    copies = copy.deepcopy(alone)
+    for layer in copies:
+        layer.momentum = PerLane(momenta, roster)  # type: ignore[assignment]  # as `trial.config` may hand it over
+    fused = fuse_models(copies)
     with LaneMode(roster, RULES, Strategies(preset=[way])):
         fused(x)
     for lane, layer in enumerate(alone):

@@ -2,7 +2,7 @@
 
 Python insists that `float(x)` gives a real float, so no class can answer it lane by lane. While a group runs, the names
 stand in the user's module for versions that can, if the module does nothing with them but call them. They are taken
-away again when the run ends.
+away again when the last run ends; several may go on at once, each in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import ast
 import builtins
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial, wraps
+from threading import Lock
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -28,6 +31,10 @@ from headwater.trials import Recipe
 NAMES = ("float", "int", "max", "min", "math")
 
 
+_ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
+"""Whose lanes this thread runs; in one without lanes, the lifted names do what the plain ones do."""
+
+
 @contextmanager
 def lifted_names(function: Callable[..., Any], roster: Roster) -> Iterator[None]:
     """Let the names of `NAMES` work lane by lane in the function's module, and in torch's gradient clipping."""
@@ -35,44 +42,66 @@ def lifted_names(function: Callable[..., Any], roster: Roster) -> Iterator[None]
     plain = _plain_function(function)
     if plain is not None:
         homes.append((plain.__globals__, _only_called(inspect.getmodule(plain))))
-    undo = [_put(home, name, roster) for home, names in homes for name in names]
+    names = [(home, name) for home, names in homes for name in names if LIFTS.open(home, name)]
+    before = _ROSTER.set(roster)
     try:
         yield
     finally:
-        for restore in undo:
-            restore()
+        _ROSTER.reset(before)
+        for home, name in names:
+            LIFTS.close(home, name)
 
 
-def _put(home: dict[str, Any], name: str, roster: Roster) -> Callable[[], None]:
-    """Put the lifted name into a module, and return what takes it away again."""
-    if name in home:
-        if name != "math" or home[name] is not math:
-            return lambda: None
-        before = home[name]
-        home[name] = _LiftedMath(roster)
-        return lambda: home.__setitem__(name, before)
-    if name == "math":
-        return lambda: None
-    home[name] = _lift(getattr(builtins, name), roster)
-    return lambda: home.pop(name, None) and None
+class Lifts:
+    """Counts for each name in each module how many groups want it lifted, and keeps it so as long as there is one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._num_open: Counter[tuple[int, str]] = Counter()
+
+    def open(self, home: dict[str, Any], name: str) -> bool:
+        """Lift the name, unless the module has a meaning of its own for it; return whether it is lifted."""
+        with self._lock:
+            key = (id(home), name)
+            if not self._num_open[key]:
+                if home.get(name) is not (math if name == "math" else None):
+                    return False
+                home[name] = _LiftedMath() if name == "math" else _lift(getattr(builtins, name))
+            self._num_open[key] += 1
+            return True
+
+    def close(self, home: dict[str, Any], name: str) -> None:
+        """Take the lifted name away, if this was the last group that wanted it."""
+        with self._lock:
+            self._num_open[id(home), name] -= 1
+            if self._num_open[id(home), name]:
+                return
+            if name == "math":
+                home[name] = math
+            else:
+                home.pop(name, None)
+
+
+LIFTS = Lifts()
+"""One for the process, as the modules are there once for the process."""
 
 
 class _LiftedMath:
     """The module `math`, lane by lane."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-
     def __getattr__(self, name: str) -> Any:
         value = getattr(math, name)
-        return _lift(value, self._roster) if callable(value) else value
+        return _lift(value) if callable(value) else value
 
 
-def _lift(function: Callable[..., Any], roster: Roster) -> Callable[..., Any]:
+def _lift(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of numbers work lane by lane where one of its arguments differs by lane."""
 
     @wraps(function)
     def lifted(*args: Any, **kwargs: Any) -> Any:
+        roster = _ROSTER.get()
+        if roster is None:
+            return function(*args, **kwargs)
         numbers = [_read(arg, roster) for arg in args]
         if not any(_differs(number) for number in numbers):
             return function(*args, **kwargs)

@@ -8,36 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import CannotFuseError
+from headwater.fuse.choices import LaneChoice, insert_choices, refusal
 from headwater.fuse.functorch import lanes_of, stack_of, swap
+from headwater.fuse.roster import Roster
 from headwater.fuse.targets import hand_over
 
 
-def fuse_models(models: Sequence[nn.Module]) -> nn.Module:
+def fuse_models(models: Sequence[nn.Module], roster: Roster | None = None) -> nn.Module:
     """Return the first model with its weights replaced by those of all models, one lane each.
 
-    The models must be alike in everything but the values of their parameters and buffers.
+    The models must have the same parameters and buffers, but for their values. Where they differ in a module or a
+    function that holds none, each lane keeps its own.
 
     Raises:
-        CannotFuseError: Two models differ in the name or shape of a parameter.
+        LanesPart: Two models differ in anything else, and the roster knows what made them differ.
+        CannotFuseError: They do, and nothing is known of it.
     """
-    _require_alike(models)
-    states = [_tensors(model) for model in models]
-    fused: dict[int, Tensor] = {}
-    for name, tensor in states[0].items():
-        if id(tensor) not in fused:
-            fused[id(tensor)] = _fuse([state[name] for state in states])
-    for owner, key, tensor in _places(models[0]):
-        owner[key] = fused[id(tensor)]
-    for module in models[0].modules():
-        if isinstance(module, nn.RNNBase):
-            module._flat_weights = [module._parameters[name] for name in module._flat_weights_names]
-    return models[0]
+    _require_alike(models, roster)
+    insert_choices(models, roster)
+    return _stack(models)
 
 
 def repeat_model(model: nn.Module, num_lanes: int) -> nn.Module:
     """Return the model with `num_lanes` lanes that all start from its present weights."""
-    return fuse_models([model] * num_lanes)
+    return _stack([model] * num_lanes)
 
 
 def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
@@ -50,6 +44,9 @@ def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
         narrowed = lanes_of(kept)
         narrowed.__dict__.update(tensor.__dict__)
         swap(tensor, narrowed)
+    for module in model.modules():
+        if isinstance(module, LaneChoice):
+            module.narrow(places)
 
 
 def lane_state(model: nn.Module, place: int) -> dict[str, Tensor]:
@@ -64,14 +61,41 @@ def load_lane_states(model: nn.Module, states: Sequence[Mapping[str, Tensor]]) -
             stack_of(tensor).copy_(torch.stack([state[name] for state in states]))
 
 
-def _require_alike(models: Sequence[nn.Module]) -> None:
-    shapes = [{name: tensor.shape for name, tensor in _tensors(model).items()} for model in models]
-    for other in shapes[1:]:
-        if other != shapes[0]:
-            differing = sorted(
-                name for name in shapes[0].keys() | other.keys() if shapes[0].get(name) != other.get(name)
-            )
-            raise CannotFuseError(f"the models of two lanes differ in shape at {', '.join(differing[:3])}")
+def _stack(models: Sequence[nn.Module]) -> nn.Module:
+    states = [_tensors(model) for model in models]
+    fused: dict[int, Tensor] = {}
+    for name, tensor in states[0].items():
+        if id(tensor) not in fused:
+            fused[id(tensor)] = _fuse([state[name] for state in states])
+    for owner, key, tensor in _places(models[0]):
+        owner[key] = fused[id(tensor)]
+    for module in models[0].modules():
+        if isinstance(module, nn.RNNBase):
+            module._flat_weights = [module._parameters[name] for name in module._flat_weights_names]
+    return models[0]
+
+
+def _require_alike(models: Sequence[nn.Module], roster: Roster | None) -> None:
+    kinds = [_describe(model) for model in models]
+    other = next((kind for kind in kinds if kind != kinds[0]), None)
+    if other is None:
+        return
+    names = sorted(name for name in kinds[0].keys() | other.keys() if kinds[0].get(name) != other.get(name))
+    pairs = [f"{name} ({kinds[0].get(name, 'none')} and {other.get(name, 'none')})" for name in names[:3]]
+    reason = f"the models of two lanes differ in weights: {', '.join(pairs)}"
+    raise refusal([str(kind) for kind in kinds], reason, roster)
+
+
+def _describe(model: nn.Module) -> dict[str, str]:
+    """Say of each parameter and buffer what the models of all lanes must have in common."""
+    first_names: dict[int, str] = {}
+    described = {}
+    for name, tensor in _tensors(model).items():
+        tied_to = first_names.setdefault(id(tensor), name)
+        frozen = "" if tensor.requires_grad or not isinstance(tensor, nn.Parameter) else ", frozen"
+        tied = "" if tied_to == name else f", tied to {tied_to}"
+        described[name] = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}{frozen}{tied}"
+    return described
 
 
 def _fuse(tensors: Sequence[Tensor]) -> Tensor:

@@ -41,6 +41,8 @@ def same(a: Any, b: Any) -> bool:
 class PerLane:
     """One value per lane. Arithmetic goes lane by lane; asking for one value makes the lanes part.
 
+    Code that runs for one lane by itself, such as the factory of its model, gets the value of that lane instead.
+
     A PerLane that follows from the configuration carries the recipe, so that the lanes can be sorted by it; one that
     was computed by a model carries none.
     """
@@ -61,10 +63,13 @@ class PerLane:
         return self._values
 
     def one(self) -> Any:
-        """Return the value that all lanes share; where they differ, the lanes part."""
+        """Return the value that all lanes share; where they differ, that of the lane that code runs for, or part."""
         values = self.values
         if all(same(values[0], value) for value in values):
             return values[0]
+        if self._roster.place is not None:
+            self._roster.note(self.recipe)
+            return values[self._roster.place]
         if self.recipe is not None:
             raise self._roster.part(self.recipe, f"the code needs one value of `{self.recipe.label}`")
         raise self._roster.part(None, f"the code branches on a value that lanes computed ({self})", values)
@@ -83,16 +88,18 @@ class PerLane:
         raise CannotFuseError(f"the code pickles a value that differs by lane ({self}); report it with trial.report")
 
     def __str__(self) -> str:
-        return f"[{' '.join(str(value) for value in self.values)}]"
+        return f"{self}"
 
     def __repr__(self) -> str:
         return f"PerLane({self})"
 
     def __format__(self, spec: str) -> str:
+        if self._roster.place is not None:
+            return format(self.one(), spec)
         return f"[{' '.join(format(value, spec) for value in self.values)}]"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(self.values[0], name):
+        if name.startswith("__") or not hasattr(self.values[self._roster.place or 0], name):
             raise AttributeError(name)
         return getattr(self.one(), name)
 
@@ -183,28 +190,28 @@ class PerLane:
     def __ge__(self, other: Any) -> Any:
         return self._apply(operator.ge, other, symbol=">=")
 
-    def __neg__(self) -> PerLane:
+    def __neg__(self) -> Any:
         return self._map(operator.neg, "-{}")
 
     def __pos__(self) -> PerLane:
         return self
 
-    def __abs__(self) -> PerLane:
+    def __abs__(self) -> Any:
         return self._map(operator.abs, "abs({})")
 
-    def __round__(self, digits: int | None = None) -> PerLane:
+    def __round__(self, digits: int | None = None) -> Any:
         return self._map(lambda value: round(value, digits), "round({})")
 
-    def __trunc__(self) -> PerLane:
+    def __trunc__(self) -> Any:
         return self._map(math.trunc, "trunc({})")
 
-    def __floor__(self) -> PerLane:
+    def __floor__(self) -> Any:
         return self._map(math.floor, "floor({})")
 
-    def __ceil__(self) -> PerLane:
+    def __ceil__(self) -> Any:
         return self._map(math.ceil, "ceil({})")
 
-    def _map(self, operation: Operation, label: str) -> PerLane:
+    def _map(self, operation: Operation, label: str) -> Any:
         recipe = self.recipe
         if recipe is not None:
             evaluate = recipe.evaluate
@@ -219,8 +226,12 @@ class PerLane:
         recipe = _combine(self.recipe, other, operation, symbol, swapped)
         return self._lane_by_lane(operation, list(pairs), recipe)
 
-    def _lane_by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> PerLane:
+    def _lane_by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> Any:
         """Compute for each lane; where that fails for some lanes only, the lanes part."""
+        place = self._roster.place
+        if place is not None and any(_fails(operation, row) for row in rows):
+            self._roster.note(self.recipe)
+            return operation(*rows[place])
         values = []
         for lane, row in enumerate(rows):
             try:
@@ -238,7 +249,7 @@ class PerLane:
 def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
     try:
         operation(*row)
-    except ArithmeticError:
+    except (ArithmeticError, TypeError, ValueError):
         return True
     return False
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
 
-from headwater.errors import LanesPart
+from headwater.errors import CannotFuseError, LanesPart
 from headwater.space import Config
 from headwater.trials import Question, Recipe
 
@@ -20,6 +23,11 @@ class Roster:
         self.configs = tuple(configs)
         self.members: tuple[int, ...] = tuple(range(len(configs)))
         self.question: Question | None = None
+        self.place: int | None = None
+        """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
+        self.was_asked = False
+        """Whether such code needed one value of something that differs between lanes."""
+        self._recipes_asked: dict[str, Recipe] = {}
         self._members_by_size = {len(configs): self.members}
 
     def __len__(self) -> int:
@@ -40,6 +48,33 @@ class Roster:
         then = self._members_by_size[size]
         return [then.index(member) for member in self.members]
 
+    @contextmanager
+    def answering_for(self, place: int) -> Iterator[None]:
+        """Let values that differ between lanes answer with those of the lane at this place for a while."""
+        before, self.place = self.place, place
+        try:
+            yield
+        finally:
+            self.place = before
+
+    def note(self, recipe: Recipe | None) -> None:
+        """Remember that code which runs for one lane needed a value that another lane has another of."""
+        self.was_asked = True
+        if recipe is not None:
+            self._recipes_asked[recipe.label] = recipe
+
+    def part_between(self, kinds: Sequence[object], reason: str) -> LanesPart | CannotFuseError:
+        """Note that lanes of different kinds cannot be one, and return the signal to raise.
+
+        The lanes part by what code that ran for each of them asked for: by what explains the kinds best. Where nothing
+        does, they train apart.
+        """
+        best = min(self._recipes_asked.values(), key=lambda recipe: self._cost(recipe, kinds), default=None)
+        if best is None or not any(one != other for one, other in self._separated(best, kinds)):
+            self.refuse(reason)
+            return CannotFuseError(reason)
+        return self.part(best, reason)
+
     def part(self, recipe: Recipe | None, reason: str, answers: Sequence[object] = ()) -> LanesPart:
         """Note that the lanes must part, and return the signal to raise.
 
@@ -52,3 +87,27 @@ class Roster:
         """Note that the lanes cannot go on as one; what they were asked first stands."""
         if self.question is None:
             self.question = Question(None, reason)
+
+    def _cost(self, recipe: Recipe, kinds: Sequence[object]) -> tuple[int, int, int]:
+        """Tell how badly a recipe explains kinds: pairs it should separate, pairs it should not, and how odd it were.
+
+        Where several recipes explain them, a size makes weights more often than a name does, and a name than a rate.
+        """
+        separated = list(self._separated(recipe, kinds))
+        num_different = sum(one != other for one, other in combinations(kinds, 2))
+        num_right = sum(one != other for one, other in separated)
+        oddness = {str: 1, float: 2}.get(type(self._evaluate(recipe, 0)), 0)
+        return num_different - num_right, len(separated) - num_right, oddness
+
+    def _separated(self, recipe: Recipe, kinds: Sequence[object]) -> Iterator[tuple[object, object]]:
+        """Yield the kinds of every two lanes that part by the recipe."""
+        answers = [repr(self._evaluate(recipe, place)) for place in range(len(self))]
+        for one, other in combinations(range(len(self)), 2):
+            if answers[one] != answers[other]:
+                yield kinds[one], kinds[other]
+
+    def _evaluate(self, recipe: Recipe, place: int) -> Any:
+        try:
+            return recipe.evaluate(self.configs[self.members[place]])
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            return error

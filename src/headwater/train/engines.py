@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import LanesPart, TrialError
+from headwater.fuse.choices import answering_for
 from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.lifting import lifted_names
 from headwater.fuse.mode import LaneMode
@@ -166,17 +167,32 @@ class LaneEngine:
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build every lane's model into one."""
-        lanes = [self._lanes[member] for member in self._roster.members]
-        is_shared = isinstance(source, nn.Module) or self.starts_alike
-        models = self._shapes.fit([build_model(source, lane) for lane in (lanes[:1] if is_shared else lanes)])
-        models = [model.to(self._device) for model in models]
+        models = [model.to(self._device) for model in self._shapes.fit(self._build(source))]
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
-            model = repeat_model(models[0], len(lanes)) if is_shared else fuse_models(models)
+            is_shared = len(models) < len(self._roster)
+            model = repeat_model(models[0], len(self._roster)) if is_shared else fuse_models(models, self._roster)
             if states is not None:
                 load_lane_states(model, states)
         self._shapes.note(model)
         self._models.append(model)
         return model
+
+    def _build(self, source: ModelSource) -> list[nn.Module]:
+        """Build the model of each lane, or one where all start from the same."""
+        lanes = [self._lanes[member] for member in self._roster.members]
+        if isinstance(source, nn.Module):
+            return [build_model(source, lanes[0])]
+        models: list[nn.Module] = []
+        for place, lane in enumerate(lanes):
+            with self._own_values(place):
+                models.append(build_model(source, lane))
+            if self.starts_alike and not self._roster.was_asked:
+                break
+        return models
+
+    def _own_values(self, place: int) -> AbstractContextManager[None]:
+        """Let a factory build what one lane asks for; models that are to be resized must have one structure."""
+        return nullcontext() if self._shapes.is_scaled else answering_for(self._roster, place)
 
     def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
         """Build one optimizer over all lanes."""
@@ -248,6 +264,11 @@ class _Shapes:
         self._fitted: list[Fitted] = []
         self._split = SplitGroups(params=())
         self._groups: list[tuple[Any, SplitGroups]] = []
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether models are given another width than they were written with."""
+        return self._scaling is not None
 
     def fit(self, models: list[nn.Module]) -> list[nn.Module]:
         """Give models that are alike their width."""
