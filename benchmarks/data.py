@@ -56,6 +56,12 @@ def cifar10() -> Images:
     return _normalised(_cached("cifar-10", _fetch_cifar10))
 
 
+def cifar10_bytes() -> tuple[Tensor, Tensor]:
+    """The images of CIFAR-10 to train on as they are stored, and their classes."""
+    raw = _cached("cifar-10", _fetch_cifar10)
+    return raw["train_x"], raw["train_y"].long()
+
+
 def shakespeare() -> Text:
     """Shakespeare's works as characters; those last in the alphabet, a tenth of the whole, are for validation."""
     raw = _cached("shakespeare", _fetch_shakespeare)["text"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
 
 if TYPE_CHECKING:
+    from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
     from headwater.report import Callback
     from headwater.report.mirroring import OptunaMirror
     from headwater.report.mlflow_logging import MLflowCallback
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Callback",
+    "Checkpoint",
     "MLflowCallback",
     "OptunaMirror",
     "Result",
@@ -38,9 +40,14 @@ __all__ = [
     "TensorBoardCallback",
     "Trial",
     "TrialRecord",
+    "Unit",
+    "UnitPack",
     "choice",
+    "free",
     "grid",
+    "load",
     "loguniform",
+    "pack",
     "qloguniform",
     "quniform",
     "randint",
@@ -49,6 +56,7 @@ __all__ = [
 
 _HOMES = {
     "Callback": "headwater.report",
+    "Checkpoint": "headwater.packs",
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",
     "Result": "headwater.trials",
@@ -57,6 +65,11 @@ _HOMES = {
     "TensorBoardCallback": "headwater.report.tensorboard_logging",
     "Trial": "headwater.train",
     "TrialRecord": "headwater.trials",
+    "Unit": "headwater.packs",
+    "UnitPack": "headwater.packs",
+    "free": "headwater.packs",
+    "load": "headwater.packs",
+    "pack": "headwater.packs",
 }
 
 

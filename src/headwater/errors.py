@@ -11,6 +11,7 @@ HeadwaterError
 LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
 WidthsWanted (BaseException) a model must be seen at work before it can be resized; never seen by users
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
+StrandEnds (BaseException) a unit is taken out of its pack where it waits; never seen by users
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
@@ -55,6 +56,10 @@ class WidthsWanted(BaseException):
 
 class LanesLeave(BaseException):
     """No lane is left in the group, so its training function ends here."""
+
+
+class StrandEnds(BaseException):
+    """This run of the training function is not to go on: its pack has ended, or let it go."""
 
 
 class StudyEnds(BaseException):

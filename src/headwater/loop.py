@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.errors import StudyEnds, StudyError
@@ -14,6 +14,7 @@ from headwater.execute import InlineExecutor
 from headwater.report import Callback, Tally, Watcher
 from headwater.report.podium import Podium
 from headwater.search import Dropping, Searcher
+from headwater.shifts import Bill, Shift
 from headwater.store import Presence, Recorder, Transition
 from headwater.trials import (
     Decision,
@@ -31,9 +32,11 @@ from headwater.trials import (
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
+    from headwater.train.packer import Packer
     from headwater.train.running import Workshop
     from headwater.train.shelf import Shelf
     from headwater.train.sorting import Sorter
+    from headwater.train.streams import Seat
 
 NO_LIMIT = 1_000_000
 
@@ -61,6 +64,7 @@ class Tools:
     recorder: Recorder
     workshop: Workshop
     sorter: Sorter
+    packer: Packer
     shelf: Shelf
     executor: InlineExecutor
     watcher: Watcher
@@ -78,13 +82,12 @@ class Loop:
         self._epochs = {record.number: record.epochs for record in known}
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
-        self._bill = _Bill()
+        self._bill = Bill()
         self._podium = Podium(tools.recorder.info.mode, tools.recorder.info.metric, known, tools.shelf.kept_number)
         self._presence = Presence(tools.recorder.store, self._info.id)
         self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
-        self._steps_of_group = 0
         self._steps_of_trial = 0.0
         self.stop_reason: str | None = None
         """Set it to end the run after the next report, with everything saved."""
@@ -107,9 +110,12 @@ class Loop:
     def _search(self) -> None:
         try:
             while segments := self._propose():
-                self._waiting.extend(self._tools.sorter.sort(self._open(segments), self._tools.shelf))
-                for group, ending in self._tools.executor.run(self._groups(), self._work):
+                lanes = self._open(segments)
+                self._tools.packer.assign(lanes)
+                self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.shelf))
+                for group, ending in self._tools.executor.run(self._packs(), self._work):
                     self._conclude(group, ending)
+                self._check_limits()
         except StudyEnds as end:
             self._ended_early = str(end)
             self._tell(self._ended_early, ())
@@ -145,19 +151,20 @@ class Loop:
             seconds_one_by_one=self._tally.seconds_alone,
         )
 
-    def expect(self, num_epochs: int) -> None:
-        """Learn how many epochs the group's trials will train; called by a trial."""
+    def hear_epochs(self, num_epochs: int) -> None:
+        """Learn how many epochs a group's trials will train."""
         self._tally.num_epochs = min(num_epochs, self._limits.max_epochs or num_epochs)
 
-    def step(self, num_lanes: int) -> None:
-        """Count a step of a group; called by a trial."""
+    def hear_step(self, num_lanes: int) -> None:
+        """Count a step of a group."""
         self._listen()
-        self._steps_of_group += 1
         self._tally.num_lane_steps += num_lanes
         self._tools.watcher.pulse(self._tally.pulse())
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
-        """Record what the lanes of a group report, and decide what becomes of each; called by a trial.
+    def hear_reports(
+        self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]
+    ) -> list[Decision]:
+        """Record what the lanes of a group report, and decide what becomes of each.
 
         Lanes that started again report epochs that are known already; those are passed over.
         """
@@ -174,9 +181,9 @@ class Loop:
             callback.on_reports(fresh)
         for number, status in leaving.items():
             self._end(number, status)
-        self._tally.advance(reports[0].epoch, len(reports) - len(leaving))
+        self._tally.advance(shift.key, reports[0].epoch, len(reports) - len(leaving))
         num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
-        self._steps_of_trial = self._steps_of_group / num_epochs * (self._tally.num_epochs or num_epochs)
+        self._steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         self._check_limits()
         return [Decision.STOP if report.number in leaving else Decision.CONTINUE for report in reports]
@@ -282,18 +289,51 @@ class Loop:
         """Return what a trial's function starts with: the study's seed, or one of several, by replica."""
         return self._info.seed + number % self._info.num_seeds
 
-    def _groups(self) -> Iterator[TrialGroup]:
+    def _packs(self) -> Iterator[list[TrialGroup]]:
         while self._waiting:
-            yield self._waiting.popleft()
+            self._check_limits()
+            pack = self._tools.packer.take(self._waiting, self._tools.shelf)
+            self._waiting = deque(group for group in self._waiting if not any(group is one for one in pack))
+            yield pack
 
-    def _work(self, group: TrialGroup) -> Ending:
+    def _work(self, pack: Sequence[TrialGroup]) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Train a pack; when the study is to end, each of its groups comes to its next report first."""
+        from headwater.train.packing import Pack
+
+        if len(pack) == 1:
+            self._bill.open()
+            yield pack[0], self._train(pack[0], Shift(pack[0], self))
+            return
+        shifts = [Shift(group, self) for group in pack]
+        running: Pack[int, Ending | StudyEnds] = Pack(lambda place: self._bill.share(shifts[place].numbers))
+        self._bill.open()
+        for place, shift in enumerate(shifts):
+            running.load(place, partial(self._train_until_end, pack[place], shift))
+        ends = []
+        for place, ending in running.run():
+            if isinstance(ending, StudyEnds):
+                ends.append(ending)
+            else:
+                yield pack[place], ending
+        if ends:
+            raise ends[0]
+
+    def _train_until_end(self, group: TrialGroup, shift: Shift, seat: Seat) -> Ending | StudyEnds:
+        try:
+            return self._train(group, shift, seat)
+        except StudyEnds as end:
+            return end
+
+    def _train(self, group: TrialGroup, shift: Shift, seat: Seat | None = None) -> Ending:
         from headwater.train.running import run_group
 
-        self._bill.open()
-        self._steps_of_group = 0
-        self._tally.advance(group.lanes[0].start_epoch, len(group))
-        states = [self._tools.shelf[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
-        return run_group(self._tools.workshop, group, self, states)
+        start_epoch = group.lanes[0].start_epoch
+        self._tally.advance(shift.key, start_epoch, len(group))
+        states = [self._tools.shelf[lane.number] for lane in group.lanes] if start_epoch else None
+        workshop = self._tools.workshop if seat is None else replace(self._tools.workshop, seat=seat)
+        ending = run_group(workshop, group, shift, states)
+        self._tally.advance(shift.key, 0, 0)
+        return ending
 
     def _conclude(self, group: TrialGroup, ending: Ending) -> None:
         """Take in how a group ended: its lanes are done, or must be sorted anew."""
@@ -308,7 +348,6 @@ class Loop:
             self._finish(ending.lanes, Status.FAILED, ending.error)
         else:
             self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.shelf))
-        self._check_limits()
 
     def _finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         self._tools.recorder.write(transitions=[self._transition(lane.number, status, error) for lane in lanes])
@@ -347,26 +386,3 @@ class Loop:
     def _tell(self, text: str, lanes: Sequence[Lane]) -> None:
         self._tools.recorder.note("study", text, lanes)
         self._tools.watcher.tell(text)
-
-
-class _Bill:
-    """Shares the time that a group runs among its lanes."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-        self._spent: dict[int, float] = {}
-
-    def open(self) -> None:
-        """Start the clock for a group."""
-        self._since = time.perf_counter()
-
-    def share(self, numbers: Sequence[int]) -> None:
-        """Charge these trials alike for the time since the last call."""
-        now = time.perf_counter()
-        for number in numbers:
-            self._spent[number] = self._spent.get(number, 0.0) + (now - self._since) / len(numbers)
-        self._since = now
-
-    def collect(self, number: int) -> float:
-        """Return what a trial owes, once."""
-        return self._spent.pop(number, 0.0)

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.execute import InlineExecutor
 from headwater.loop import Limits, Loop, Tools
+from headwater.plan import Packing
 from headwater.report import Callback, Silence, Watcher
 from headwater.search import Build, Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
@@ -52,6 +54,9 @@ class Study:
     executor: str | InlineExecutor = "inline"
     lanes: int | str = "auto"
     """How many trials train as one: a number, or "auto" to measure what is fastest."""
+    packing: str | None = "cost"
+    """Which groups that cannot train as one train as a pack, loading their data once: by measured "cost", or as in the
+    paper "knn", "random" or "batch_size"; None for no packs."""
     seed: int = 0
     name: str | None = None
     """What the record calls the study; by default the training function's name and a number."""
@@ -79,15 +84,23 @@ class Study:
             raise StudyError(f"mode is {self.mode!r}; it must be 'min' or 'max'")
         if not self.metric:
             raise StudyError(f"metric is {self.metric!r}; it must be the name of a metric that the function reports")
-        is_number = isinstance(self.lanes, int) and not isinstance(self.lanes, bool) and self.lanes >= 1
-        if self.lanes != "auto" and not is_number:
-            raise StudyError(f"lanes is {self.lanes!r}; it must be 'auto' or a number of at least 1")
+        self._check_grouping()
         if self.num_seeds < 1:
             raise StudyError(f"num_seeds is {self.num_seeds}; it must be at least 1")
         if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
             self.surrogate = Surrogate(scale=self.surrogate)
         if isinstance(self.executor, str) and self.executor != "inline":
             raise StudyError(f"executor is {self.executor!r}; this version has 'inline' only")
+
+    def _check_grouping(self) -> None:
+        is_number = isinstance(self.lanes, int) and not isinstance(self.lanes, bool) and self.lanes >= 1
+        if self.lanes != "auto" and not is_number:
+            raise StudyError(f"lanes is {self.lanes!r}; it must be 'auto' or a number of at least 1")
+        ways = list(map(str, Packing))
+        if self.packing is not None and self.packing not in ways:
+            raise StudyError(f"packing is {self.packing!r}; it must be one of {', '.join(map(repr, ways))}, or None")
+        if self.packing == Packing.BATCH_SIZE and not any(key.endswith("batch_size") for key in self._space.domains):
+            raise StudyError("packing='batch_size' needs a key batch_size in the space; use packing='cost' without one")
 
     def run(
         self,
@@ -202,6 +215,7 @@ class Study:
     def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
         from headwater.train.compiling import Compiler
         from headwater.train.memory import keep_freed_memory
+        from headwater.train.packer import Packer
         from headwater.train.running import Workshop, choose_device
         from headwater.train.shelf import Shelf
         from headwater.train.sorting import Sorter
@@ -224,12 +238,22 @@ class Study:
         )
         searcher = build_searcher(self.search, problem)
         compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
-        workshop = Workshop(self.train, choose_device(self.device), scaling=self._scaling(), compiler=compiler)
+        workshop = Workshop(
+            self.train,
+            choose_device(self.device),
+            scaling=self._scaling(),
+            compiler=compiler,
+            shares_loading=self.packing is not None,
+        )
+        packing = None if self.packing is None else Packing(self.packing)
+        packer = Packer(workshop, packing, self._space, Random(self.seed), tell)
+        num_lanes = self.lanes if isinstance(self.lanes, int) else None
         tools = Tools(
             searcher=searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known),
             recorder=recorder,
             workshop=workshop,
-            sorter=Sorter(workshop, self.lanes if isinstance(self.lanes, int) else None, tell, recorder.add_profile),
+            sorter=Sorter(workshop, num_lanes, tell, recorder.add_profile, packer.key),
+            packer=packer,
             shelf=Shelf(states_folder(self.storage, recorder.info.name), self.save_every),
             executor=InlineExecutor() if isinstance(self.executor, str) else self.executor,
             watcher=watcher,

@@ -178,13 +178,14 @@ class Transfer:
 
     def _reserve(self) -> Callable[[float], float]:
         """Return how many seconds the target takes, by a measurement of its steps."""
-        from headwater.train.profiling import time_step_alone
+        from headwater.train.profiling import measure_alone
         from headwater.train.running import Workshop, choose_device
         from headwater.train.scaling import Scaling
 
         workshop = Workshop(self._study.train, choose_device(self._study.device), scaling=Scaling(self._surrogate, 1))
         config = self._space.sample(Random(self._study.seed))
-        seconds = time_step_alone(workshop, Lane(number=0, config=config, seed=self._study.seed)) or 0.0
+        alone = measure_alone(workshop, [Lane(number=0, config=config, seed=self._study.seed)])
+        seconds = 0.0 if alone is None else alone.seconds_per_lane_step
         return lambda num_steps: TARGET_MARGIN * seconds * num_steps
 
     def _eager(self) -> EagerTarget:

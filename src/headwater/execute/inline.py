@@ -1,22 +1,22 @@
-"""The executor of this process: one group after the other."""
+"""The executor of this process: one pack after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from headwater.trials import Ending, TrialGroup
 
-Work: TypeAlias = Callable[[TrialGroup], Ending]
+Work: TypeAlias = Callable[[Sequence[TrialGroup]], Iterator[tuple[TrialGroup, Ending]]]
 
 
 class InlineExecutor:
-    """Runs each group here and now."""
+    """Runs each pack here and now."""
 
-    def run(self, groups: Iterable[TrialGroup], work: Work) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Run the groups, and yield each with its ending as it comes.
+    def run(self, packs: Iterable[Sequence[TrialGroup]], work: Work) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Run the packs, and yield each group with its ending as it comes.
 
-        The groups are taken one by one, so that whoever supplies them may add more after each ending.
+        The packs are taken one by one, so that whoever supplies them may add more after each ending.
         """
-        for group in groups:
-            yield group, work(group)
+        for pack in packs:
+            yield from work(pack)

@@ -1,16 +1,45 @@
 """Where and how trials run, as pure functions of values."""
 
 from headwater.plan.agreement import correlate_ranks, measure_trust, spread_over
-from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group
+from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of
 from headwater.plan.lanes import choose_num_lanes
+from headwater.plan.packing import (
+    Distance,
+    Fits,
+    PackCost,
+    Packing,
+    UnitCost,
+    measure_distance,
+    pack_by_cost,
+    pack_by_key,
+    pack_neighbours,
+    pack_randomly,
+    pack_singly,
+    predict_pack,
+    tabulate_distances,
+)
 
 __all__ = [
+    "Distance",
+    "Fits",
+    "PackCost",
+    "Packing",
+    "UnitCost",
     "bucket_lanes",
     "choose_num_lanes",
     "correlate_ranks",
     "cut_groups",
     "describe_bucket",
     "halve_group",
+    "kind_of",
+    "measure_distance",
     "measure_trust",
+    "pack_by_cost",
+    "pack_by_key",
+    "pack_neighbours",
+    "pack_randomly",
+    "pack_singly",
+    "predict_pack",
     "spread_over",
+    "tabulate_distances",
 ]

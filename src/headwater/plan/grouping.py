@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from headwater.trials import Lane, Recipe, TrialGroup
@@ -10,13 +10,20 @@ from headwater.trials import Lane, Recipe, TrialGroup
 Key: TypeAlias = tuple[Hashable, ...]
 
 
-def bucket_lanes(lanes: Sequence[Lane], recipes: Sequence[Recipe]) -> dict[Key, list[Lane]]:
-    """Sort lanes into buckets that may share groups: same start, same seed, same value of every recipe."""
+def bucket_lanes(
+    lanes: Sequence[Lane], recipes: Sequence[Recipe], pack_of: Callable[[Lane], Hashable] = lambda lane: None
+) -> dict[Key, list[Lane]]:
+    """Sort lanes into buckets that may share groups: same start, seed and pack, same value of every recipe."""
     buckets: dict[Key, list[Lane]] = {}
     for lane in lanes:
-        key = (lane.seed, lane.start_epoch, *(_evaluate(recipe, lane) for recipe in recipes))
+        key = (lane.seed, lane.start_epoch, pack_of(lane), *kind_of(lane, recipes))
         buckets.setdefault(key, []).append(lane)
     return buckets
+
+
+def kind_of(lane: Lane, recipes: Sequence[Recipe]) -> Key:
+    """Return the values of the recipes, by which lanes part; those of one kind cost the same, whenever they train."""
+    return tuple(_evaluate(recipe, lane) for recipe in recipes)
 
 
 def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:

@@ -12,21 +12,29 @@ NEAR_BEST = 1.02
 """Of sizes this close to the fastest, the smallest is taken: it needs less memory."""
 
 
-def choose_num_lanes(measurements: Sequence[Measurement], memory_bytes: int | None = None) -> tuple[int, str]:
-    """Choose the group size with the least time per lane-step that fits in memory, and say why."""
+def choose_num_lanes(
+    measurements: Sequence[Measurement], memory_bytes: int | None = None, *, shares_loading: bool = False
+) -> tuple[int, str]:
+    """Choose the group size with the least time per lane-step that fits in memory, and say why.
+
+    Where groups share what they load, it takes no lanes to do so, and only computing counts.
+    """
     fitting = [item for item in measurements if _fits(item, memory_bytes)]
     alone = next((item for item in measurements if item.num_lanes == 1), None)
     if not fitting or alone is None:
         return 1, "nothing larger was measured"
-    least = min(item.seconds_per_lane_step for item in fitting)
-    chosen = min(
-        (item for item in fitting if item.seconds_per_lane_step <= least * NEAR_BEST), key=lambda item: item.num_lanes
-    )
-    gain = alone.seconds_per_lane_step / chosen.seconds_per_lane_step
+    least = min(_cost(item, shares_loading) for item in fitting)
+    near = [item for item in fitting if _cost(item, shares_loading) <= least * NEAR_BEST]
+    chosen = min(near, key=lambda item: item.num_lanes)
+    gain = _cost(alone, shares_loading) / _cost(chosen, shares_loading)
     if chosen.num_lanes == 1 or gain < WORTHWHILE:
         return 1, "no group was faster than separate training"
     limited = " that fits in memory" if len(fitting) < len(measurements) else ""
     return chosen.num_lanes, f"{gain:.1f} times as fast per step as separate training, the best size{limited}"
+
+
+def _cost(measurement: Measurement, shares_loading: bool) -> float:
+    return max(measurement.computing_s, 1e-9) if shares_loading else measurement.seconds_per_lane_step
 
 
 def _fits(measurement: Measurement, memory_bytes: int | None) -> bool:

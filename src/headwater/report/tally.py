@@ -26,8 +26,7 @@ class Tally:
         self._start = time.perf_counter()
         self._num_done = 0
         self._num_failed = 0
-        self._epoch = 0
-        self._num_lanes = 0
+        self._running: dict[int, tuple[int, int]] = {}
         for record in known:
             self.end(record.status)
             if math.isfinite(record.value(metric)):
@@ -47,10 +46,11 @@ class Tally:
         """Tell whether a trial was as good as the target."""
         return self._best_value is not None and self._sign * self._best_value <= self._sign * target
 
-    def advance(self, epoch: int, num_lanes: int) -> None:
-        """Take in where the running group stands."""
-        self._epoch = epoch
-        self._num_lanes = num_lanes
+    def advance(self, key: int, epoch: int, num_lanes: int) -> None:
+        """Take in where a running group stands; one without lanes has ended."""
+        self._running[key] = (epoch, num_lanes)
+        if not num_lanes:
+            del self._running[key]
 
     def end(self, status: Status) -> None:
         """Take in that a trial's segment has ended."""
@@ -64,12 +64,13 @@ class Tally:
 
     def pulse(self) -> Pulse:
         """Sum up."""
-        under_way = self._num_lanes * min(self._epoch / self.num_epochs, 1.0) if self.num_epochs else 0.0
+        epochs = sum(num_lanes * min(epoch, self.num_epochs) for epoch, num_lanes in self._running.values())
+        under_way = epochs / self.num_epochs if self.num_epochs else 0.0
         return Pulse(
             num_done=self._num_done,
             num_failed=self._num_failed,
             num_total=self._num_total,
-            num_lanes=self._num_lanes,
+            num_lanes=sum(num_lanes for _, num_lanes in self._running.values()),
             num_lane_steps=self.num_lane_steps,
             seconds=self.seconds,
             share_done=min((self._num_done + under_way) / self._num_total, 1.0) if self._num_total else 0.0,

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from headwater.errors import LanesLeave
 from headwater.fuse.strategies import read_clock
-from headwater.plan import choose_num_lanes
+from headwater.plan import UnitCost, choose_num_lanes
 from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
 from headwater.train.running import Workshop, run_group
+from headwater.train.streams import Meter
 from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrialGroup
 
 MEMORY_SHARE = 0.7
@@ -34,7 +35,6 @@ def profile_lanes(
     The lanes are those of one bucket. The ending is that of the first group that could not run as one, for whoever
     must sort the lanes anew; None where all went well.
     """
-    workshop = replace(workshop, is_measuring=True)
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE)
     measured: dict[int, Measurement] = {}
@@ -43,19 +43,33 @@ def profile_lanes(
             break
         measurement, ending = _measure(workshop, lanes[:num_lanes], states)
         if measurement is None:
-            return _explain(_conclude(measured, limit), ending), ending
+            return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
     for num_lanes in _finalists(measured) * NUM_FINALS:
         again, _ = _measure(workshop, lanes[:num_lanes], states)
-        if again is not None and again.seconds_per_lane_step < measured[num_lanes].seconds_per_lane_step:
+        if again is not None and again.computing_s < measured[num_lanes].computing_s:
             measured[num_lanes] = again
-    return _conclude(measured, limit), None
+    return _conclude(workshop, measured, limit), None
 
 
-def time_step_alone(workshop: Workshop, lane: Lane) -> float | None:
-    """Return the seconds that a step of this trial takes in a group of one; None where it does not run so far."""
-    measurement, _ = _measure(workshop, [lane], None)
-    return None if measurement is None else measurement.seconds_per_lane_step
+def measure_alone(
+    workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None = None
+) -> Measurement | None:
+    """Measure a few steps of the first of these lanes in a group of one; None where it does not run so far."""
+    return _measure(workshop, lanes[:1], states)[0]
+
+
+def measure_unit(
+    workshop: Workshop, group: TrialGroup, states: Sequence[LaneState] | None
+) -> tuple[UnitCost | None, Ending]:
+    """Measure what a group computes and loads for each example that it reads; None where it reads no stream of ours."""
+    meter = Meter()
+    measurement, ending = _measure(replace(workshop, seat=meter), group.lanes, states)
+    if measurement is None or not measurement.loading_s:
+        return None, ending
+    examples_per_step = measurement.loading_s / meter.load_s
+    compute_s = measurement.computing_s * len(group) / examples_per_step
+    return UnitCost(compute_s=compute_s, load_s=meter.load_s, memory_bytes=measurement.peak_bytes), ending
 
 
 def _sizes(most: int) -> list[int]:
@@ -63,9 +77,9 @@ def _sizes(most: int) -> list[int]:
     return powers if powers[-1] == most else [*powers, most]
 
 
-def _conclude(measured: dict[int, Measurement], limit: int | None) -> Profile:
+def _conclude(workshop: Workshop, measured: dict[int, Measurement], limit: int | None) -> Profile:
     measurements = tuple(measured.values())
-    num_lanes, reason = choose_num_lanes(measurements, limit)
+    num_lanes, reason = choose_num_lanes(measurements, limit, shares_loading=workshop.shares_loading)
     return Profile(num_lanes=num_lanes, reason=reason, measurements=measurements)
 
 
@@ -86,30 +100,39 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
 
 def _gains_no_more(measured: dict[int, Measurement]) -> bool:
     """Tell whether the last sizes were no faster per step than the best before them; small groups may be slow."""
-    seconds = [item.seconds_per_lane_step for item in measured.values()]
+    seconds = [item.computing_s for item in measured.values()]
     return len(seconds) > NUM_PATIENT + 1 and min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
-    """Return the sizes near the best, between which the choice is; one lane where fusing gains little."""
-    by_speed = sorted(measured.values(), key=lambda item: item.seconds_per_lane_step)
-    near = [item for item in by_speed if item.seconds_per_lane_step <= by_speed[0].seconds_per_lane_step * IN_REACH]
-    alone = [item for item in by_speed[:4] if item.num_lanes == 1]
-    return list(dict.fromkeys(item.num_lanes for item in (*near[:4], *alone)))
+    """Return the sizes near the best, between which the choice is."""
+    by_speed = sorted(measured.values(), key=lambda item: item.computing_s)
+    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * IN_REACH]
+    return [item.num_lanes for item in near[:4]] if len(near) > 1 else []
 
 
 def _measure(
     workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None
 ) -> tuple[Measurement | None, Ending]:
-    stopwatch = _Stopwatch()
+    meter = workshop.seat if isinstance(workshop.seat, Meter) else Meter()
+    stopwatch = _Stopwatch(lambda: read_clock() - meter.seconds)  # loading is told apart
+    num_read = meter.num_read
     peak = watch_peak(workshop.device)
-    ending = run_group(
-        workshop, TrialGroup(lanes=tuple(lanes)), stopwatch, None if states is None else states[: len(lanes)]
-    )
+    workshop = replace(workshop, is_measuring=True, seat=meter)
+    states = None if states is None else states[: len(lanes)]
+    ending = run_group(workshop, TrialGroup(lanes=tuple(lanes)), stopwatch, states)
     if ending.outcome is not Outcome.DONE:
         return None, ending
-    seconds = stopwatch.seconds_per_step or ending.seconds
-    return Measurement(num_lanes=len(lanes), seconds_per_lane_step=seconds / len(lanes), peak_bytes=peak()), ending
+    num_steps = ending.num_lane_steps / len(lanes)
+    loading_s = meter.load_s * (meter.num_read - num_read) / num_steps if num_steps else 0.0
+    computing_s = ending.seconds if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
+    measurement = Measurement(
+        num_lanes=len(lanes),
+        seconds_per_lane_step=(computing_s + loading_s) / len(lanes),
+        peak_bytes=peak(),
+        loading_s=loading_s,
+    )
+    return measurement, ending
 
 
 class _Stopwatch:

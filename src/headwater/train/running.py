@@ -21,6 +21,7 @@ from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
 from headwater.train.looking import look_at_widths
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
+from headwater.train.streams import Alone, Seat
 from headwater.train.trial import Control, Trial
 from headwater.trials import Decision, Ending, Lane, Outcome, Question, Report, TrialGroup
 
@@ -42,6 +43,10 @@ class Workshop:
     """The width to train at; None: models as the function writes them."""
     compiler: Compiler | None = None
     """Compiles what trains alone, where that pays; None for not at all."""
+    shares_loading: bool = False
+    """Whether groups that cannot train as one may load their data together."""
+    seat: Seat = field(default_factory=Alone)
+    """Where runs read their data from: alone, or with others."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -83,7 +88,7 @@ def _run(
     counted = _Counting(control)
     engine, config = _open_engine(workshop, group, roster)
     compiler = workshop.compiler if isinstance(engine, PlainEngine) else None
-    trial = Trial(group.lanes, config, engine, counted, states, workshop.device, compiler)
+    trial = Trial(group.lanes, config, engine, counted, states, workshop.device, compiler, workshop.seat)
     outcome, question, error = _call(workshop.function, trial, engine, roster)
     return Ending(
         outcome=outcome,

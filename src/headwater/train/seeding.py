@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import string_at
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,11 +32,50 @@ def seed_everything(seed: int) -> None:
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
     """Draw from another seed for a while, and leave the main stream of random numbers as it was."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
-        numpy_state, python_state = np.random.get_state(), random.getstate()
-        seed_everything(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
+    main = Randomness()
+    seed_everything(seed)
+    try:
+        yield
+    finally:
+        main.restore()
+
+
+class Randomness:
+    """Where the random numbers of torch, NumPy and Python stand, for runs that take turns.
+
+    Reading NumPy's state is slow, so that it is read again only if its generator has moved.
+    """
+
+    def __init__(self) -> None:
+        self._numpy: Any = None  # NumPy's own tuple
+        self._numpy_bytes = b""
+        self.save()
+
+    def save(self) -> None:
+        """Note where they stand now."""
+        self._torch, self._python = torch.get_rng_state(), random.getstate()
+        num_devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+        self._cuda = [torch.cuda.get_rng_state(device) for device in range(num_devices)]
+        now = _numpy_bytes()
+        if self._numpy is None or self._has_spare_normal or now != self._numpy_bytes:
+            self._numpy, self._numpy_bytes = np.random.get_state(), now
+
+    def restore(self) -> None:
+        """Bring them back to where they were."""
+        torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+        for device, state in enumerate(self._cuda):
+            torch.cuda.set_rng_state(state, device)
+        if self._has_spare_normal or _numpy_bytes() != self._numpy_bytes:
+            np.random.set_state(self._numpy)
+
+    @property
+    def _has_spare_normal(self) -> bool:
+        """Whether NumPy holds a number that it has drawn already: the generator does not move when it is handed out."""
+        return bool(self._numpy[3])
+
+
+def _numpy_bytes() -> bytes:
+    """Return the state of NumPy's Mersenne twister: 624 words and a place."""
+    generator = np.random.mtrand.get_bit_generator()
+    return string_at(generator.ctypes.state_address, 625 * 4)

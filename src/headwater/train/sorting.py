@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from headwater.plan import bucket_lanes, cut_groups, describe_bucket, halve_group
+from headwater.plan import bucket_lanes, choose_num_lanes, cut_groups, describe_bucket, halve_group, kind_of
 from headwater.plan.grouping import Key
 from headwater.train.engines import LaneState
-from headwater.train.profiling import profile_lanes
+from headwater.train.profiling import MAX_LANES, measure_alone, profile_lanes
 from headwater.train.running import Workshop
+from headwater.train.streams import Meter
 from headwater.trials import Ending, Lane, Outcome, Profile, Question, Recipe, TrialGroup
 
 Tell: TypeAlias = Callable[[str, Sequence[Lane]], None]
 """Takes a remark, and the lanes that it is about; no lanes where it is about the study."""
 
+NUM_LENDERS = 2
+"""So many kinds of trials must agree on how many lanes pay before another that costs as much goes by them."""
+ALIKE = 1.5
+"""How far apart the times of a step may be of trials that cost about the same."""
 MAX_FORKS = 2
 """How often lanes that compute different answers are sorted by them and started again before they train apart."""
 
@@ -24,16 +29,22 @@ class Sorter:
     """Cuts lanes into groups, and learns from every ending how to cut them better for the rest of the study."""
 
     def __init__(
-        self, workshop: Workshop, num_lanes: int | None, tell: Tell, record: Callable[[Profile], None]
+        self,
+        workshop: Workshop,
+        num_lanes: int | None,
+        tell: Tell,
+        record: Callable[[Profile], None],
+        pack_of: Callable[[Lane], Hashable] = lambda lane: None,
     ) -> None:
         self.profiles: list[Profile] = []
         self._record = record
-        self._workshop = workshop
+        self._workshop = self._measured = workshop
         self._num_lanes = num_lanes
         self._tell = tell
         self._recipes: dict[str, Recipe] = {}
         self._apart: str | None = None
-        self._sizes: dict[Key, int] = {}
+        self._pack_of = pack_of
+        self._known: dict[Key, tuple[int, Profile]] = {}
         self._num_forks: dict[int, int] = {}
         self._alone: dict[int, float | None] = {}
         self._suspects: dict[int, str] = {}
@@ -41,13 +52,15 @@ class Sorter:
 
     def sort(self, lanes: Sequence[Lane], states: Mapping[int, LaneState]) -> list[TrialGroup]:
         """Cut lanes into groups that should be able to train as one."""
+        self._measured = replace(self._workshop, seat=Meter())
         groups: list[TrialGroup] = []
-        for key, bucket in self._buckets(lanes).items():
-            size, question = self._size(key, bucket, states)
+        for bucket in self._buckets(lanes).values():
+            size, question = self._size(bucket, states)
             if question is not None:
                 self._learn(question, lanes)
                 return self.sort(lanes, states)
             groups += cut_groups(bucket, size)
+        self._measured = self._workshop
         return groups
 
     def seconds_alone(self, lane: Lane) -> float | None:
@@ -84,7 +97,7 @@ class Sorter:
                 self._acquitted.add(cause)
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
-        return bucket_lanes(lanes, list(self._recipes.values()))
+        return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
 
     def _learn(self, question: Question, lanes: Sequence[Lane], stuck: bool = True) -> None:
         """Remember what parts lanes; lanes that are stuck, for what they agree on parts them still, train apart."""
@@ -110,22 +123,48 @@ class Sorter:
         ]
         return [TrialGroup(lanes=side) for side in sorted(by_side, key=len, reverse=True)]
 
-    def _size(self, key: Key, bucket: Sequence[Lane], states: Mapping[int, LaneState]) -> tuple[int, Question | None]:
+    def _size(self, bucket: Sequence[Lane], states: Mapping[int, LaneState]) -> tuple[int, Question | None]:
         if self._apart is not None:
             return 1, None
         if self._num_lanes is not None or len(bucket) == 1:
             return self._num_lanes or 1, None
-        if key not in self._sizes:
+        kind = kind_of(bucket[0], list(self._recipes.values()))
+        num_asked, profile = self._known.get(kind, (0, None))
+        if profile is None or (num_asked < min(len(bucket), MAX_LANES) and profile.largest == num_asked):
             saved = [states[lane.number] for lane in bucket] if bucket[0].start_epoch else None
-            profile, ending = profile_lanes(self._workshop, bucket, saved)
-            if ending is not None and ending.question is not None:
-                return 1, ending.question
-            self._sizes[key] = profile.num_lanes
-            self._alone |= {lane.number: profile.seconds_alone for lane in bucket}
-            label = describe_bucket(bucket[0], list(self._recipes.values()))
-            profile = replace(profile, label=label)
-            self.profiles.append(profile)
-            self._record(profile)
-            lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
-            self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())
-        return self._sizes[key], None
+            profile, question = self._borrow(bucket, saved), None
+            if profile is None:
+                profile, question = self._profile(bucket, saved)
+            if question is not None:
+                return 1, question
+            self._known[kind] = min(len(bucket), MAX_LANES), profile
+        self._alone |= {lane.number: profile.seconds_alone for lane in bucket}
+        smaller = [item for item in profile.measurements if item.num_lanes <= len(bucket)]
+        size = choose_num_lanes(smaller, shares_loading=self._workshop.shares_loading)[0]
+        return min(profile.num_lanes, size), None
+
+    def _profile(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> tuple[Profile, Question | None]:
+        profile, ending = profile_lanes(self._measured, bucket, states)
+        question = ending.question if ending is not None else None
+        if question is None:
+            self._note(profile, bucket[0])
+        return profile, question
+
+    def _borrow(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> Profile | None:
+        """Go by the profiles of other kinds, where several agree that cost about the same alone and had such sizes."""
+        size = min(len(bucket), MAX_LANES)
+        others = [profile for asked, profile in self._known.values() if asked >= size or profile.largest < asked]
+        if len(others) < NUM_LENDERS or (alone := measure_alone(self._measured, bucket, states)) is None:
+            return None
+        alike = [
+            profile for profile in others if 1 / ALIKE < alone.computing_s / profile.measurements[0].computing_s < ALIKE
+        ]
+        choices = {min(profile.num_lanes, size) for profile in alike}
+        return alike[0] if len(alike) >= NUM_LENDERS and len(choices) == 1 else None
+
+    def _note(self, profile: Profile, lane: Lane) -> None:
+        label = describe_bucket(lane, list(self._recipes.values()))
+        self.profiles.append(replace(profile, label=label))
+        self._record(self.profiles[-1])
+        lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
+        self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from headwater.errors import TrialError
+from headwater.train.frozen import Features
 from headwater.train.seeding import mix_seed
+from headwater.train.sources import Collate, Source, find_generators, move
 
 _CARRIED = (
     "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
@@ -18,30 +21,82 @@ _CARRIED = (
 )  # fmt: skip
 
 
+class Seat(Protocol):
+    """Where a run sits among others that read the same data."""
+
+    @property
+    def features(self) -> Features | None:
+        """What frozen models have answered for all of them."""
+
+    def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
+        """Return the source that all runs with this key read."""
+
+    def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
+        """Let others go first whose reading is behind, before this many examples are read on."""
+
+
+class Alone:
+    """A seat with nobody else about."""
+
+    features = None
+
+    def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
+        """Read alone."""
+        return build()
+
+    def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
+        """Go on."""
+
+
+class Meter(Alone):
+    """A seat for short runs that are measured: what one has loaded is there for the next, and all is counted."""
+
+    def __init__(self) -> None:
+        self.num_read = 0
+        """How many examples were read from sources that can be shared."""
+        self._sources: dict[Hashable, Source] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long loading took."""
+        return sum(source.seconds for source in self._sources.values())
+
+    @property
+    def load_s(self) -> float:
+        """How long it took for each example that was loaded; 0 where there was none."""
+        return self.seconds / max(sum(source.num_loaded for source in self._sources.values()), 1)
+
+    def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
+        """Keep what is loaded."""
+        if key not in self._sources:
+            self._sources[key] = build()
+            self._sources[key].open(0, (self, None))  # a reader who stays at the start
+        return self._sources[key]
+
+    def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
+        """Count."""
+        self.num_read += num_examples if self._sources else 0
+
+
 class Stream:
     """A data loader whose n-th pass is a function of the seed and n alone, so that a resumed trial reads on rightly."""
 
-    def __init__(self, loader: DataLoader[Any], seed: int, device: torch.device) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], source: Source | None, seed: int, device: torch.device, seat: Seat
+    ) -> None:
         self.loader = loader
+        self.source = source
+        """What it reads; None where only the loader itself can tell what comes next."""
         self.num_passes = 0
         """How often the data was gone through; a resumed trial sets it."""
         self._seed = seed
         self._device = device
+        self._seat = seat
 
     def __iter__(self) -> Iterator[Any]:
-        for generator in _generators(self.loader):
-            generator.manual_seed(mix_seed(self._seed, "pass", self.num_passes))
+        number = self.num_passes
         self.num_passes += 1
-        # Data are no lanes' business: without the mode, loading runs at its own speed.
-        with torch._C.DisableTorchFunction():
-            batches = iter(self.loader)
-        while True:
-            with torch._C.DisableTorchFunction():
-                try:
-                    batch = _move(next(batches), self._device)
-                except StopIteration:
-                    return
-            yield batch
+        return self._iterate_loader(number) if self.source is None else self._iterate_source(self.source, number)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -49,8 +104,36 @@ class Stream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)
 
+    def _iterate_source(self, source: Source, number: int) -> Iterator[Any]:
+        with _loading():
+            one = source.open(number, (self._seat, self))
+        size = self.loader.batch_size or 1
+        total = len(one.order)
+        for start in range(0, total - total % size if self.loader.drop_last else total, size):
+            stop = min(start + size, total)
+            self._seat.await_turn(stop - start, partial(one.covers, start, stop))
+            with _loading():
+                batch = source.read(one, (self._seat, self), start, stop)
+            yield batch
+        rest = total % size if self.loader.drop_last else 0
+        self._seat.await_turn(rest, lambda: True)
 
-def open_stream(data: Any, seed: int, device: torch.device, **options: Any) -> Stream:
+    def _iterate_loader(self, number: int) -> Iterator[Any]:
+        for generator in find_generators(self.loader):
+            generator.manual_seed(mix_seed(self._seed, "pass", number))
+        with _loading():
+            batches = iter(self.loader)
+        while True:
+            self._seat.await_turn(self.loader.batch_size or 1, lambda: False)
+            with _loading():
+                try:
+                    batch = move(next(batches), self._device)
+                except StopIteration:
+                    return
+            yield batch
+
+
+def open_stream(data: Any, seed: int, device: torch.device, seat: Seat | None = None, **options: Any) -> Stream:
     """Make a stream from a dataset and a loader's keywords, or from a loader.
 
     Raises:
@@ -68,9 +151,38 @@ def open_stream(data: Any, seed: int, device: torch.device, **options: Any) -> S
             "or a DataLoader"
         )
     options = {**options, "generator": options.get("generator") or torch.Generator()}
-    if type(data) is TensorDataset and options.get("collate_fn") is None and options.get("batch_size", 1) is not None:
-        data, options["collate_fn"] = _Columns(data), _as_it_is
-    return Stream(DataLoader(data, **options), seed, device)
+    loader = DataLoader(data, **options)
+    seat = seat or Alone()
+    return Stream(loader, _open_source(loader, options, seed, device, seat), seed, device, seat)
+
+
+def _open_source(
+    loader: DataLoader[Any], options: dict[str, Any], seed: int, device: torch.device, seat: Seat
+) -> Source | None:
+    """Return what gives a loader's examples one by one; None where its batches are no stretches of one order."""
+    if (
+        isinstance(loader.dataset, IterableDataset)
+        or loader.batch_size is None
+        or not hasattr(loader.sampler, "__len__")
+    ):
+        return None
+    collate: Collate | None = options.get("collate_fn")
+    order = options.get("sampler") or bool(options.get("shuffle"))
+    key = (_Same(loader.dataset), _Same(order), _Same(collate), seed, loader.num_workers)
+    return seat.share(key, lambda: Source(loader, collate, seed, device))
+
+
+class _Same:
+    """Stands for an object in a key: equal to what stands for the same object, and nothing else."""
+
+    def __init__(self, thing: object) -> None:
+        self._thing = thing
+
+    def __hash__(self) -> int:
+        return id(self._thing)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._thing is other._thing
 
 
 def _options_of(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -89,42 +201,8 @@ def _options_of(loader: DataLoader[Any]) -> dict[str, Any]:
     return {**options, "sampler": sampler}
 
 
-def _generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """Find what the loader and its samplers draw the order from."""
-    holders = (loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return [generator for generator in found if isinstance(generator, torch.Generator)]
-
-
-class _Columns(Dataset[Any]):
-    """Reads a whole batch of a TensorDataset with one look-up per tensor instead of one per example."""
-
-    def __init__(self, dataset: TensorDataset) -> None:
-        self.tensors = dataset.tensors
-
-    def __getitems__(self, indices: list[int]) -> list[Tensor]:
-        rows = torch.tensor(indices)
-        return [tensor[rows] for tensor in self.tensors]
-
-    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
-        return tuple(tensor[index] for tensor in self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors[0])
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _move(batch: Any, device: torch.device) -> Any:
-    if device.type == "cpu":
-        return batch
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: _move(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        items = [_move(value, device) for value in batch]
-        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
-    return batch
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Data are no lanes' business, and outlive the mode they are read in: they may be used to train."""
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        yield

@@ -12,9 +12,10 @@ from headwater.errors import LanesLeave, TrialError
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.train.compiling import Compiler
 from headwater.train.engines import Engine, LaneState
+from headwater.train.frozen import Frozen
 from headwater.train.inheriting import Inherited
 from headwater.train.seeding import mix_seed, seed_everything
-from headwater.train.streams import Stream, open_stream
+from headwater.train.streams import Alone, Seat, Stream, open_stream
 from headwater.trials import Decision, Lane, Report
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -52,6 +53,7 @@ class Trial:
         states: Sequence[LaneState] | None = None,
         device: torch.device | None = None,
         compiler: Compiler | None = None,
+        seat: Seat | None = None,
     ) -> None:
         self.config = config
         """The configuration; a value that differs between lanes is a PerLane."""
@@ -67,6 +69,7 @@ class Trial:
         self._last_report = lanes[0].start_epoch
         self._uses_epochs = False
         self._compiler = compiler
+        self._seat = seat or Alone()
         self._num_epochs: int | None = None
         self._num_steps = 0
         self._streams: list[Stream] = []
@@ -83,13 +86,23 @@ class Trial:
             self._compiler.attach(prepared, self._count_steps_left)
         return cast("Model", prepared)
 
+    def prepare_frozen(self, model: nn.Module) -> nn.Module:
+        """Return a model that is used and not trained, such as a pretrained feature extractor.
+
+        It is put into evaluation, takes no gradients, and is computed once for all lanes; trials of a pack that give
+        the same object and read the same data compute it once for each example.
+        """
+        model.to(self.device).eval().requires_grad_(False)
+        return Frozen(model, self._seat.features)
+
     def prepare_data_loader(self, data: Any, **options: Any) -> Stream:
         """Return batches of a Dataset (with a DataLoader's keywords) or of a DataLoader, on the trial's device.
 
         The order belongs to the study's seed: every trial reads the same batches in the same order.
         """
         index = len(self._streams)
-        stream = open_stream(data, mix_seed(self.seed, "stream", index), self.device, **_same_for_all(options))
+        seed, options = mix_seed(self.seed, "stream", index), _same_for_all(options)
+        stream = open_stream(data, seed, self.device, self._seat, **options)
         if self._states is not None and index < len(self._states[0].num_passes):
             stream.num_passes = self._states[0].num_passes[index]
         self._streams.append(stream)

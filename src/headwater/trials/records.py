@@ -142,6 +142,13 @@ class Measurement:
     seconds_per_lane_step: float
     peak_bytes: int | None = None
     """How much memory the group took at its peak; None where the system does not tell."""
+    loading_s: float = 0.0
+    """How much of a step of the whole group went into loading data, which groups of a pack do once for all."""
+
+    @property
+    def computing_s(self) -> float:
+        """What a lane-step costs beside loading."""
+        return self.seconds_per_lane_step - self.loading_s / self.num_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +160,11 @@ class Profile:
     measurements: tuple[Measurement, ...] = ()
     label: str = "all trials"
     """Which trials it is for: those that agree on this."""
+
+    @property
+    def largest(self) -> int:
+        """The largest size that was measured."""
+        return max((item.num_lanes for item in self.measurements), default=0)
 
     @property
     def seconds_alone(self) -> float | None:

@@ -1,0 +1,143 @@
+"""Which groups that wait train next, as a pack: decided by how to pack, and by what loading was measured to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from headwater.plan import (
+    Fits,
+    Packing,
+    UnitCost,
+    pack_by_cost,
+    pack_by_key,
+    pack_neighbours,
+    pack_randomly,
+    predict_pack,
+    tabulate_distances,
+)
+from headwater.space import Config, Space
+from headwater.train.engines import LaneState
+from headwater.train.memory import available_bytes
+from headwater.train.packing import time_switch
+from headwater.train.profiling import MEMORY_SHARE, measure_unit
+from headwater.train.running import Workshop
+from headwater.train.sources import NUM_AHEAD
+from headwater.trials import Lane, Outcome, TrialGroup
+
+NEAR = 5.0
+"""Up to which distance configurations are neighbours, unless told otherwise; the paper's example has this one."""
+MAX_RANDOM = 8
+"""How many trials are put together at random."""
+WORTHWHILE = 0.02
+"""The share of the time that a pack must save to be worth it; less is within the noise of measuring."""
+
+
+class Packer:
+    """Puts trials, or the groups they were sorted into, in packs."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        packing: Packing | None,
+        space: Space,
+        rng: Random,
+        tell: Callable[[str, Sequence[Lane]], None],
+    ) -> None:
+        self._workshop = workshop
+        self._packing = packing
+        self._space = space
+        self._rng = rng
+        self._tell = tell
+        self._packs: dict[int, int] = {}
+        self._num_packs = 0
+        self._cost: UnitCost | None = None
+        self._switch_s = 0.0
+        self._has_asked = False
+
+    def assign(self, lanes: Sequence[Lane]) -> None:
+        """Put trials in packs before they are sorted into groups, where the way of packing goes by configurations."""
+        if self._packing in (None, Packing.COST) or len(lanes) < 2:
+            return
+        for places in self._partition(lanes):
+            self._num_packs += 1
+            self._packs |= {lanes[place].number: self._num_packs for place in places}
+
+    def key(self, lane: Lane) -> Hashable:
+        """Return what lanes must agree on to share a group: their pack."""
+        return self._packs.get(lane.number)
+
+    def take(self, waiting: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
+        """Return those of the waiting groups that train next, with the first of them."""
+        first = waiting[0].lanes[0]
+        mates = [group for group in waiting if _start(group.lanes[0]) == _start(first)]
+        if self._packing is None or len(mates) < 2:
+            return [waiting[0]]
+        if self._packing is not Packing.COST:
+            return [group for group in mates if self.key(group.lanes[0]) == self.key(first)]
+        return self._take_by_cost(mates, states)
+
+    def _partition(self, lanes: Sequence[Lane]) -> list[list[int]]:
+        configs = [lane.config for lane in lanes]
+        if self._packing is Packing.KNN:
+            return pack_neighbours(len(lanes), tabulate_distances(self._space, configs), NEAR, _always, self._rng)
+        if self._packing is Packing.RANDOM:
+            return pack_randomly(len(lanes), MAX_RANDOM, _always, self._rng)
+        return pack_by_key([read_batch_size(config) for config in configs], _always)
+
+    def _take_by_cost(self, mates: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
+        cost = self._measure(mates[0], states)
+        if cost is None:
+            return [mates[0]]
+        units = [_resize(cost, len(group) / len(mates[0])) for group in mates]
+        packs = pack_by_cost(units, self._switch_s, NUM_AHEAD, self._find_room(units))
+        chosen = next(places for places in packs if 0 in places)
+        saved = predict_pack([units[place] for place in chosen], self._switch_s, NUM_AHEAD).improvement
+        if saved < WORTHWHILE:
+            return [mates[0]]
+        self._tell(f"{len(chosen)} groups train as a pack: loading their data once should save {saved:.0%}", ())
+        return [mates[place] for place in chosen]
+
+    def _measure(self, group: TrialGroup, states: Mapping[int, LaneState]) -> UnitCost | None:
+        """Measure a unit, once in a study; None where it reads nothing that could be shared."""
+        if self._cost is None and not self._has_asked:
+            saved = [states[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
+            self._cost, ending = measure_unit(self._workshop, group, saved)
+            self._has_asked = ending.outcome is Outcome.DONE
+            self._switch_s = time_switch() if self._cost is not None else 0.0
+        return self._cost
+
+    def _find_room(self, units: Sequence[UnitCost]) -> Fits:
+        """Return whether units fit in memory together."""
+        memory = available_bytes(self._workshop.device)
+        if memory is None:
+            return lambda places: True
+        return lambda places: sum(units[place].memory_bytes or 0 for place in places) <= memory * MEMORY_SHARE
+
+
+def read_batch_size(config: Config) -> Hashable:
+    """Return the batch size of a configuration: its value under that name, at whatever depth."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found = read_batch_size(value)
+            if found is not None:
+                return found
+        elif key == "batch_size":
+            return str(value)
+    return None
+
+
+def _start(lane: Lane) -> tuple[int, int]:
+    """Where a trial starts to read: those that start alike can share all they read."""
+    return lane.seed, lane.start_epoch
+
+
+def _resize(cost: UnitCost, ratio: float) -> UnitCost:
+    """Estimate a unit that has this many times the lanes."""
+    memory = None if cost.memory_bytes is None else int(cost.memory_bytes * ratio)
+    return replace(cost, compute_s=cost.compute_s * ratio, memory_bytes=memory)
+
+
+def _always(places: Sequence[int]) -> bool:
+    return True

@@ -1,0 +1,242 @@
+"""Examples in the order of a pass over a data set, loaded a span at a time, so that several readers can share them.
+
+What is read depends on the seed, the pass and the place of an example alone, never on who reads it or with which batch
+size: the order of a pass is drawn at its start, and random numbers that a data set draws while it loads (to crop or
+flip an image) are seeded afresh for every `BLOCK` examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from headwater.fuse.strategies import read_clock
+from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
+from headwater.train.seeding import mix_seed
+
+NUM_AHEAD = 256
+"""How many examples are loaded at once for readers who take turns, if they are small."""
+AHEAD_BYTES = 8 * 2**20
+NUM_KEPT = 64
+"""So many spans stay loaded for readers that are behind; who comes later loads again."""
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+Reader: TypeAlias = tuple[object, object]
+"""A seat, and the stream that is read from it."""
+
+
+@dataclass(slots=True)
+class Span:
+    """Examples that were loaded together: collated for all, or as they are where each batch must be collated anew."""
+
+    start: int
+    stop: int
+    columns: Any = None  # a nest of tensors, one row per example
+    examples: list[Any] = field(default_factory=list)
+    _versions: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._versions = self._read_versions()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nobody has written into a batch of it: others must not see that."""
+        return self._read_versions() == self._versions
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes in memory, as far as tensors tell."""
+        return sum(leaf.nbytes for leaf in tree_leaves([self.columns, self.examples]) if isinstance(leaf, Tensor))
+
+    def _read_versions(self) -> list[int]:
+        return [leaf._version for leaf in tree_leaves(self.columns) if isinstance(leaf, Tensor)]
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass over the data: its order, and what is loaded of it."""
+
+    number: int
+    order: Sequence[int]
+    seed: int
+    spans: list[Span] = field(default_factory=list)
+    workers: Iterator[list[Any]] | None = None
+    num_fetched: int = 0
+    """How far the workers have come."""
+
+    def find(self, place: int) -> Span | None:
+        """Return the loaded span that holds this place."""
+        return next((span for span in self.spans if span.start <= place < span.stop), None)
+
+    def covers(self, start: int, stop: int) -> bool:
+        """Tell whether all these places are loaded."""
+        while start < stop and (span := self.find(start)) is not None and span.is_clean:
+            start = span.stop
+        return start >= stop
+
+    def blocks(self, start: int, stop: int) -> list[tuple[int, list[int]]]:
+        """Return a seed and indices for each block between these places."""
+        firsts = range(start, stop, BLOCK)
+        return [(mix_seed(self.seed, first), list(self.order[first : min(first + BLOCK, stop)])) for first in firsts]
+
+
+class Source:
+    """A data set that is read in passes, by one reader or by several that share what is loaded."""
+
+    def __init__(self, loader: DataLoader[Any], collate: Collate | None, seed: int, device: torch.device) -> None:
+        self.seconds = 0.0
+        """How long loading took so far."""
+        self.num_loaded = 0
+        """How many examples were loaded so far."""
+        self._loader = loader
+        self._collate = collate
+        self._seed = seed
+        self._device = device
+        self._has_rows = collate is None
+        """Whether a batch is nothing but rows of tensors, so that examples can be collated before they are cut."""
+        self._readers: dict[Reader, tuple[int, int]] = {}
+        self._passes: dict[int, Pass] = {}
+        self._workers: DataLoader[Any] | None = None
+        self._feed: list[Any] = []
+
+    def open(self, number: int, reader: Reader) -> Pass:
+        """Begin a pass, or join others that read it."""
+        self._readers[reader] = (number, 0)
+        self._forget()
+        if number not in self._passes:
+            self._passes[number] = Pass(number, self._draw_order(number), mix_seed(self._seed, "pass", number))
+        return self._passes[number]
+
+    def leave(self, seat: object) -> None:
+        """Keep nothing any more for who reads from this seat."""
+        self._readers = {reader: place for reader, place in self._readers.items() if reader[0] is not seat}
+        self._forget()
+
+    def read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
+        """Return a batch of the examples at these places, loading what is not there."""
+        begin = read_clock()
+        one.spans = [span for span in one.spans if span.is_clean]
+        pieces, place = [], start
+        while place < stop:
+            span = one.find(place) or self._load(one, place, stop)
+            pieces.append((span, place - span.start, min(stop, span.stop) - span.start))
+            place = span.stop
+        batch = self._join(pieces)
+        self.seconds += read_clock() - begin
+        self._readers[reader] = (one.number, stop)
+        self._forget()
+        return batch
+
+    def _draw_order(self, number: int) -> list[int]:
+        """Draw the order of a pass as a loader of torch draws it."""
+        for generator in find_generators(self._loader):
+            generator.manual_seed(mix_seed(self._seed, "pass", number))
+        torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # what torch seeds workers with
+        return list(self._loader.sampler)
+
+    def _load(self, one: Pass, place: int, stop: int) -> Span:
+        start = place // BLOCK * BLOCK
+        later = [span.start for span in one.spans if span.start > place]
+        stop = min([-(-(stop + self._count_ahead(one)) // BLOCK) * BLOCK, len(one.order), *later])
+        span = self._load_span(one, start, stop)
+        self.num_loaded += span.stop - span.start
+        one.spans = sorted([*one.spans[-NUM_KEPT:], span], key=lambda span: span.start)
+        return span
+
+    def _count_ahead(self, one: Pass) -> int:
+        """Return how many examples to load beyond what is asked for: more make longer turns, few take little memory."""
+        if len(self._readers) < 2 or not one.spans:
+            return 0
+        last = one.spans[-1]
+        return min(NUM_AHEAD, AHEAD_BYTES * (last.stop - last.start) // max(1, last.num_bytes))
+
+    def _load_span(self, one: Pass, start: int, stop: int) -> Span:
+        dataset = self._loader.dataset
+        if type(dataset) is TensorDataset and self._has_rows:
+            rows = torch.tensor(one.order[start:stop])
+            return Span(start, stop, self._move([tensor[rows] for tensor in dataset.tensors]))
+        if self._loader.num_workers and start == one.num_fetched:
+            examples = self._fetch(one)
+        else:
+            examples = fetch_blocks(dataset, one.blocks(start, stop))
+        stop = start + len(examples)
+        columns = self._collate_rows(examples) if self._has_rows else None
+        return Span(start, stop, examples=examples) if columns is None else Span(start, stop, self._move(columns))
+
+    def _fetch(self, one: Pass) -> list[Any]:
+        """Take what the worker processes have loaded next."""
+        if one.workers is None:
+            size = -(-(self._loader.batch_size or 1) // BLOCK) * BLOCK
+            starts = range(0, len(one.order), size)
+            one.workers = self._open_workers([one.blocks(at, min(at + size, len(one.order))) for at in starts])
+        examples = next(one.workers)
+        one.num_fetched += len(examples)
+        return examples
+
+    def _open_workers(self, feed: list[Any]) -> Iterator[list[Any]]:
+        """Set workers to load a pass: those that persist, unless they still load another one."""
+        are_busy = any(one.workers is not None and one.num_fetched < len(one.order) for one in self._passes.values())
+        if not self._loader.persistent_workers or are_busy:
+            return iter(build_workers(self._loader, feed))
+        if self._workers is None:
+            self._workers = build_workers(self._loader, self._feed)
+        self._feed[:] = feed
+        return iter(self._workers)
+
+    def _collate_rows(self, examples: list[Any]) -> Any:
+        """Collate examples into tensors with a row for each; None where batches must be collated one by one."""
+        try:
+            columns = default_collate(examples)
+        except (RuntimeError, TypeError):  # of different shapes, or of kinds that a batch will complain about
+            self._has_rows = False
+            return None
+        leaves = tree_leaves(columns)
+        self._has_rows = all(isinstance(leaf, Tensor) and leaf.shape[:1] == (len(examples),) for leaf in leaves)
+        return columns if self._has_rows else None
+
+    def _join(self, pieces: Sequence[tuple[Span, int, int]]) -> Any:
+        """Make a batch of rows of spans."""
+        if all(span.columns is not None for span, _, _ in pieces):
+            parts = [tree_map(lambda leaf, a=a, b=b: leaf[a:b], span.columns) for span, a, b in pieces]
+            return parts[0] if len(parts) == 1 else tree_map(lambda *leaves: torch.cat(leaves), *parts)
+        examples: list[Any] = []
+        for span, a, b in pieces:
+            examples += span.examples[a:b]
+        return self._move((self._collate or default_collate)(examples))
+
+    def _move(self, batch: Any) -> Any:
+        return move(batch, self._device, pins=self._loader.pin_memory)
+
+    def _forget(self) -> None:
+        """Drop what every reader has behind it."""
+        least, place = min(self._readers.values(), default=(0, 0))
+        self._passes = {number: one for number, one in self._passes.items() if number >= least}
+        if least in self._passes:
+            self._passes[least].spans = [span for span in self._passes[least].spans if span.stop > place]
+
+
+def find_generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """Find what the loader and its samplers draw the order from."""
+    holders = (loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    found = [getattr(holder, "generator", None) for holder in holders]
+    return [generator for generator in found if isinstance(generator, torch.Generator)]
+
+
+def move(batch: Any, device: torch.device, *, pins: bool = False) -> Any:
+    """Bring the tensors of a batch to the device."""
+    if device.type == "cpu":
+        return batch
+    if isinstance(batch, Tensor):
+        return (batch.pin_memory() if pins else batch).to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: move(value, device, pins=pins) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        items = [move(value, device, pins=pins) for value in batch]
+        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+    return batch
