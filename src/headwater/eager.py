@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from headwater.loop import Limits
+from headwater.limits import Limits
 from headwater.report import Callback
 from headwater.space import Config
 from headwater.store import Store, StudyInfo

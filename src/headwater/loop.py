@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.errors import StudyEnds, StudyError
 from headwater.execute import InlineExecutor
+from headwater.limits import Limits
 from headwater.report import Callback, Tally, Watcher
 from headwater.report.podium import Podium
 from headwater.search import Dropping, Searcher
-from headwater.shifts import Bill, Shift
+from headwater.shifts import Bill, Crew, Shift
 from headwater.store import Presence, Recorder, Transition
 from headwater.trials import (
     Decision,
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from headwater.train.streams import Seat
 
 NO_LIMIT = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When a study, or a trial in it, has had enough."""
-
-    num_trials: int | None = None
-    max_epochs: int | None = None
-    """How many epochs a trial trains at most."""
-    seconds: float | None = None
-    """How long this run may take; what is under way then can be resumed."""
-    reserve: Callable[[float], float] | None = None
-    """How many of these seconds to leave over, given how many steps a whole trial takes."""
-    target: float | None = None
-    """A value of the metric that is good enough: the study ends when a trial reaches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +94,21 @@ class Loop:
 
     def _search(self) -> None:
         try:
-            while segments := self._propose():
-                lanes = self._open(segments)
-                self._tools.packer.assign(lanes)
-                self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.shelf))
+            while self._enlist(self._propose()) or self._waiting:
                 for group, ending in self._tools.executor.run(self._packs(), self._work):
                     self._conclude(group, ending)
-                self._check_limits()
         except StudyEnds as end:
             self._ended_early = str(end)
             self._tell(self._ended_early, ())
         finally:
             self._tools.watcher.end()
+
+    def _enlist(self, segments: Sequence[Segment]) -> bool:
+        """Sort what the searcher proposes into groups that wait; tell whether there is anything."""
+        lanes = self._open(segments) if segments else []
+        self._tools.packer.assign(lanes)
+        self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.shelf))
+        return bool(lanes)
 
     def _propose(self) -> Sequence[Segment]:
         """Ask the searcher what comes next, and let go of what it will not come back to."""
@@ -186,7 +174,22 @@ class Loop:
         self._steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         self._check_limits()
-        return [Decision.STOP if report.number in leaving else Decision.CONTINUE for report in reports]
+        self._part_from(shift, [report for report in reports if report.number not in leaving], capture)
+        gone = {*leaving, *(lane.number for lane in shift.loners)}
+        return [Decision.STOP if report.number in gone else Decision.CONTINUE for report in reports]
+
+    def _part_from(self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> None:
+        """Let the lanes that are left of a group go on alone, where that is faster by now."""
+        is_small = 0 < len(reports) < len(shift.group)
+        if not is_small or not self._tools.sorter.prefers_apart(shift.group.lanes[0], len(reports)):
+            return
+        states = {report.number: capture(report.number) for report in reports}
+        for number, state in states.items():
+            if state is None:
+                return
+            self._tools.shelf.put(number, state)
+        shift.loners = [replace(self._lanes[number], start_epoch=shift.epoch) for number in states]
+        self._lanes |= {lane.number: lane for lane in shift.loners}
 
     def _decide(self, report: Report) -> Status:
         """Return the trial's status after this report."""
@@ -291,49 +294,46 @@ class Loop:
 
     def _packs(self) -> Iterator[list[TrialGroup]]:
         while self._waiting:
-            self._check_limits()
             pack = self._tools.packer.take(self._waiting, self._tools.shelf)
-            self._waiting = deque(group for group in self._waiting if not any(group is one for one in pack))
+            self._take(pack)
             yield pack
+            self._check_limits()
 
     def _work(self, pack: Sequence[TrialGroup]) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Train a pack; when the study is to end, each of its groups comes to its next report first."""
-        from headwater.train.packing import Pack
-
-        if len(pack) == 1:
-            self._bill.open()
-            yield pack[0], self._train(pack[0], Shift(pack[0], self))
+        if len(pack) > 1:
+            for shift, ending in Crew(pack, self, self._bill).run():
+                yield shift.group, ending
             return
-        shifts = [Shift(group, self) for group in pack]
-        running: Pack[int, Ending | StudyEnds] = Pack(lambda place: self._bill.share(shifts[place].numbers))
+        shift = Shift(pack[0], self)
         self._bill.open()
-        for place, shift in enumerate(shifts):
-            running.load(place, partial(self._train_until_end, pack[place], shift))
-        ends = []
-        for place, ending in running.run():
-            if isinstance(ending, StudyEnds):
-                ends.append(ending)
-            else:
-                yield pack[place], ending
-        if ends:
-            raise ends[0]
+        ending = self.train(shift, None)
+        self._waiting.extendleft(TrialGroup(lanes=(lane,)) for lane in reversed(shift.loners))
+        yield pack[0], ending
 
-    def _train_until_end(self, group: TrialGroup, shift: Shift, seat: Seat) -> Ending | StudyEnds:
-        try:
-            return self._train(group, shift, seat)
-        except StudyEnds as end:
-            return end
-
-    def _train(self, group: TrialGroup, shift: Shift, seat: Seat | None = None) -> Ending:
+    def train(self, shift: Shift, seat: Seat | None) -> Ending:
+        """Call the training function for a group."""
         from headwater.train.running import run_group
 
-        start_epoch = group.lanes[0].start_epoch
-        self._tally.advance(shift.key, start_epoch, len(group))
-        states = [self._tools.shelf[lane.number] for lane in group.lanes] if start_epoch else None
+        lanes = shift.group.lanes
+        self._tally.advance(shift.key, shift.epoch, len(lanes))
+        states = [self._tools.shelf[lane.number] for lane in lanes] if shift.epoch else None
         workshop = self._tools.workshop if seat is None else replace(self._tools.workshop, seat=seat)
-        ending = run_group(workshop, group, shift, states)
+        ending = run_group(workshop, shift.group, shift, states)
         self._tally.advance(shift.key, 0, 0)
         return ending
+
+    def find_mates(self, epochs: Collection[int]) -> list[TrialGroup]:
+        """Return groups that can start at one of these epochs, as many as their pack takes in."""
+        num_free = self._tools.packer.count_free(len(epochs))
+        if not num_free or self.stop_reason is not None:
+            return []
+        self._enlist(self._propose())
+        mates = [group for group in self._waiting if group.lanes[0].start_epoch in epochs][:num_free]
+        self._take(mates)
+        return mates
+
+    def _take(self, groups: Sequence[TrialGroup]) -> None:
+        self._waiting = deque(group for group in self._waiting if not any(group is one for one in groups))
 
     def _conclude(self, group: TrialGroup, ending: Ending) -> None:
         """Take in how a group ended: its lanes are done, or must be sorted anew."""

@@ -1,19 +1,22 @@
-"""What a running group has done and owes: steps, lanes that are left, and its share of the time."""
+"""Groups at work: what each has done and owes, and the crew of those that train as a pack."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.trials import Decision, Report, TrialGroup
+from headwater.errors import StudyEnds
+from headwater.trials import Decision, Ending, Lane, Report, TrialGroup
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
+    from headwater.train.streams import Seat
 
 
 class Foreman(Protocol):
-    """Who is told what groups do."""
+    """Who is told what groups do, and says what they do next."""
 
     def hear_epochs(self, num_epochs: int) -> None:
         """Learn how many epochs a group's trials will train."""
@@ -26,15 +29,26 @@ class Foreman(Protocol):
     ) -> list[Decision]:
         """Take the reports of a group's lanes, and decide what becomes of each."""
 
+    def train(self, shift: Shift, seat: Seat | None) -> Ending:
+        """Call the training function for a group, from its seat in a pack."""
+
+    def find_mates(self, epochs: Collection[int]) -> Sequence[TrialGroup]:
+        """Return groups that can start now, to join a pack whose groups are at these epochs, one for each."""
+
 
 class Shift:
     """One group at work. To its trial it is the control."""
 
     def __init__(self, group: TrialGroup, foreman: Foreman) -> None:
+        self.group = group
         self.key = group.lanes[0].number
         self.numbers = [lane.number for lane in group.lanes]
         """The trials that are still in the group."""
+        self.epoch = group.lanes[0].start_epoch
+        """How many epochs they have trained."""
         self.num_steps = 0
+        self.loners: list[Lane] = []
+        """Those that left to train on alone, for too few were left for a group to pay."""
         self._foreman = foreman
 
     def expect(self, num_epochs: int) -> None:
@@ -48,11 +62,60 @@ class Shift:
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
         """Pass reports on, and note who goes."""
+        self.epoch = reports[0].epoch
         decisions = self._foreman.hear_reports(self, reports, capture)
-        self.numbers = [
-            report.number for report, decision in zip(reports, decisions, strict=True) if decision is Decision.CONTINUE
-        ]
+        found = zip(reports, decisions, strict=True)
+        self.numbers = [report.number for report, decision in found if decision is Decision.CONTINUE]
         return decisions
+
+
+class Crew:
+    """Groups that train as a pack; when one has reported, others that can start where it stands join in."""
+
+    def __init__(self, groups: Sequence[TrialGroup], foreman: Foreman, bill: Bill) -> None:
+        from headwater.train.packing import Pack
+
+        self._foreman = foreman
+        self._bill = bill
+        self._pack: Pack[Shift, Ending | StudyEnds] = Pack(self._after_turn)
+        self._epochs: dict[Shift, int] = {}
+        for group in groups:
+            self._load(group)
+
+    def run(self) -> Iterator[tuple[Shift, Ending]]:
+        """Train until all have ended; when the study is to end, each group comes to its next report first."""
+        self._bill.open()
+        ends = []
+        for shift, ending in self._pack.run():
+            del self._epochs[shift]
+            if isinstance(ending, StudyEnds):
+                ends.append(ending)
+            else:
+                for lane in shift.loners:
+                    self._load(TrialGroup(lanes=(lane,)))
+                shift.loners = []
+                yield shift, ending
+        if ends:
+            raise ends[0]
+
+    def _load(self, group: TrialGroup) -> None:
+        shift = Shift(group, self._foreman)
+        self._epochs[shift] = shift.epoch
+        self._pack.load(shift, partial(self._train, shift))
+
+    def _train(self, shift: Shift, seat: Seat) -> Ending | StudyEnds:
+        try:
+            return self._foreman.train(shift, seat)
+        except StudyEnds as end:
+            return end
+
+    def _after_turn(self, shift: Shift) -> None:
+        self._bill.share(shift.numbers)
+        if shift.epoch != self._epochs[shift]:
+            self._epochs[shift] = shift.epoch
+            for group in self._foreman.find_mates(list(self._epochs.values())):
+                self._load(group)
+            self._bill.open()
 
 
 class Bill:

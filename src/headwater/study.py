@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.execute import InlineExecutor
-from headwater.loop import Limits, Loop, Tools
+from headwater.limits import Limits
+from headwater.loop import Loop, Tools
 from headwater.plan import Packing
 from headwater.report import Callback, Silence, Watcher
 from headwater.search import Build, Problem, Searcher, build_searcher

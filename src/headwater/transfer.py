@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.eager import EagerTarget
 from headwater.errors import StudyError
-from headwater.loop import Limits
+from headwater.limits import Limits
 from headwater.plan import measure_trust, spread_over
 from headwater.report import Watcher
 from headwater.search import Listed

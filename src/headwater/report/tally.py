@@ -27,6 +27,8 @@ class Tally:
         self._num_done = 0
         self._num_failed = 0
         self._running: dict[int, tuple[int, int]] = {}
+        self._num_lanes = 0
+        self._num_epochs_done = 0
         for record in known:
             self.end(record.status)
             if math.isfinite(record.value(metric)):
@@ -51,6 +53,9 @@ class Tally:
         self._running[key] = (epoch, num_lanes)
         if not num_lanes:
             del self._running[key]
+        groups = self._running.values()
+        self._num_lanes = sum(lanes for _, lanes in groups)
+        self._num_epochs_done = sum(lanes * min(epochs, self.num_epochs) for epochs, lanes in groups)
 
     def end(self, status: Status) -> None:
         """Take in that a trial's segment has ended."""
@@ -64,13 +69,12 @@ class Tally:
 
     def pulse(self) -> Pulse:
         """Sum up."""
-        epochs = sum(num_lanes * min(epoch, self.num_epochs) for epoch, num_lanes in self._running.values())
-        under_way = epochs / self.num_epochs if self.num_epochs else 0.0
+        under_way = self._num_epochs_done / self.num_epochs if self.num_epochs else 0.0
         return Pulse(
             num_done=self._num_done,
             num_failed=self._num_failed,
             num_total=self._num_total,
-            num_lanes=sum(num_lanes for _, num_lanes in self._running.values()),
+            num_lanes=self._num_lanes,
             num_lane_steps=self.num_lane_steps,
             seconds=self.seconds,
             share_done=min((self._num_done + under_way) / self._num_total, 1.0) if self._num_total else 0.0,

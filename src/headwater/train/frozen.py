@@ -10,34 +10,37 @@ from torch import Tensor, nn
 
 NUM_KEPT = 8
 """So many answers are kept, for as many stretches of the data."""
+_ORIGIN = "_headwater_origin"
+"""The attribute of a batch that tells which rows of which stretch it is a copy of."""
 
 
 class Features:
     """What frozen models answered for stretches of the data that several units read."""
 
     def __init__(self) -> None:
-        self.num_computed = 0
-        """How many examples were computed."""
-        self._answers: OrderedDict[tuple[int, int], tuple[Tensor, int, Any]] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, int], tuple[Tensor, Any]] = OrderedDict()
 
     def compute(self, module: nn.Module, x: Tensor) -> Any:
         """Return the module's answer for rows of a stretch, having computed the whole stretch once."""
-        stretch = x._base
-        if stretch is None or not _are_rows(x, stretch):
-            self.num_computed += len(x)
+        stretch, start, version = getattr(x, _ORIGIN, (None, 0, 0))
+        if stretch is None or x._version != version:
             return module(x)
         key = (id(module), id(stretch))
-        found = self._answers.get(key)
-        if found is None or found[0] is not stretch or found[1] != stretch._version:
-            found = self._answers[key] = (stretch, stretch._version, module(stretch))
-            self.num_computed += len(stretch)
+        if key not in self._answers:
+            self._answers[key] = (stretch, module(stretch))  # with the stretch, so that its id is not used again
             while len(self._answers) > NUM_KEPT:
                 self._answers.popitem(last=False)
-        answer = found[2]
+        answer = self._answers[key][1]
         if not isinstance(answer, Tensor) or len(answer) != len(stretch):
             return module(x)
-        start = (x.storage_offset() - stretch.storage_offset()) // stretch.stride(0)
-        return answer[start : start + len(x)]
+        return answer[start : start + len(x)].clone()
+
+
+def copy_rows(stretch: Tensor, start: int, stop: int) -> Tensor:
+    """Copy some rows, and note where they come from."""
+    rows = stretch[start:stop].clone()
+    setattr(rows, _ORIGIN, (stretch, start, rows._version))
+    return rows
 
 
 class Frozen(nn.Module):
@@ -55,9 +58,3 @@ class Frozen(nn.Module):
             if self._features is None or kwargs or len(args) != 1 or type(args[0]) is not Tensor:
                 return module(*args, **kwargs)
             return self._features.compute(module, args[0])
-
-
-def _are_rows(x: Tensor, stretch: Tensor) -> bool:
-    return (
-        x.dim() > 0 and x.stride() == stretch.stride() and x.shape[1:] == stretch.shape[1:] and len(x) <= len(stretch)
-    )

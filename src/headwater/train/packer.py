@@ -30,8 +30,10 @@ NEAR = 5.0
 """Up to which distance configurations are neighbours, unless told otherwise; the paper's example has this one."""
 MAX_RANDOM = 8
 """How many trials are put together at random."""
-WORTHWHILE = 0.02
-"""The share of the time that a pack must save to be worth it; less is within the noise of measuring."""
+WORTHWHILE = 0.1
+"""The share of the time that a pack must save: it takes memory, and its trials come to their ends later."""
+MAX_UNITS = 32
+"""How many groups a pack takes: more would save hardly more, and all of them would wait for one another."""
 
 
 class Packer:
@@ -55,6 +57,10 @@ class Packer:
         self._cost: UnitCost | None = None
         self._switch_s = 0.0
         self._has_asked = False
+
+    def count_free(self, num_units: int) -> int:
+        """Return how many more groups a pack takes in while it trains, where it does."""
+        return max(MAX_UNITS - num_units, 0) if self._packing is Packing.COST else 0
 
     def assign(self, lanes: Sequence[Lane]) -> None:
         """Put trials in packs before they are sorted into groups, where the way of packing goes by configurations."""
@@ -111,9 +117,10 @@ class Packer:
     def _find_room(self, units: Sequence[UnitCost]) -> Fits:
         """Return whether units fit in memory together."""
         memory = available_bytes(self._workshop.device)
-        if memory is None:
-            return lambda places: True
-        return lambda places: sum(units[place].memory_bytes or 0 for place in places) <= memory * MEMORY_SHARE
+        room = float("inf") if memory is None else memory * MEMORY_SHARE
+        return lambda places: (
+            len(places) <= MAX_UNITS and sum(units[place].memory_bytes or 0 for place in places) <= room
+        )
 
 
 def read_batch_size(config: Config) -> Hashable:

@@ -25,6 +25,8 @@ IN_REACH = 1.2
 """A size this many times slower than the best may still be the best when measured again."""
 NUM_FINALS = 2
 """How often the sizes in reach of the best are measured again, in turns: the machine may have been slow meanwhile."""
+MANY = 16
+"""For fewer lanes than this, once again is enough: little depends on the choice."""
 
 
 def profile_lanes(
@@ -45,7 +47,7 @@ def profile_lanes(
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
-    for num_lanes in _finalists(measured) * NUM_FINALS:
+    for num_lanes in _finalists(measured) * (NUM_FINALS if len(lanes) >= MANY else 1):
         again, _ = _measure(workshop, lanes[:num_lanes], states)
         if again is not None and again.computing_s < measured[num_lanes].computing_s:
             measured[num_lanes] = again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -18,7 +19,7 @@ Tell: TypeAlias = Callable[[str, Sequence[Lane]], None]
 """Takes a remark, and the lanes that it is about; no lanes where it is about the study."""
 
 NUM_LENDERS = 2
-"""So many kinds of trials must agree on how many lanes pay before another that costs as much goes by them."""
+"""So many kinds of trials must have been measured before another that costs about as much goes by one of them."""
 ALIKE = 1.5
 """How far apart the times of a step may be of trials that cost about the same."""
 MAX_FORKS = 2
@@ -66,6 +67,14 @@ class Sorter:
     def seconds_alone(self, lane: Lane) -> float | None:
         """Return what a step of this trial takes in a group of one, if that was measured."""
         return self._alone.get(lane.number)
+
+    def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
+        """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
+        _, profile = self._known.get(kind_of(lane, list(self._recipes.values())), (0, None))
+        if profile is None or profile.largest < 2:
+            return False
+        smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
+        return choose_num_lanes(smaller[:1] + smaller[-1:], shares_loading=self._workshop.shares_loading)[0] == 1
 
     def sort_again(
         self, ending: Ending, waiting: Sequence[TrialGroup], states: Mapping[int, LaneState]
@@ -151,16 +160,14 @@ class Sorter:
         return profile, question
 
     def _borrow(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> Profile | None:
-        """Go by the profiles of other kinds, where several agree that cost about the same alone and had such sizes."""
+        """Go by the profile of another kind, where several had such sizes and cost about the same alone."""
         size = min(len(bucket), MAX_LANES)
         others = [profile for asked, profile in self._known.values() if asked >= size or profile.largest < asked]
         if len(others) < NUM_LENDERS or (alone := measure_alone(self._measured, bucket, states)) is None:
             return None
-        alike = [
-            profile for profile in others if 1 / ALIKE < alone.computing_s / profile.measurements[0].computing_s < ALIKE
-        ]
-        choices = {min(profile.num_lanes, size) for profile in alike}
-        return alike[0] if len(alike) >= NUM_LENDERS and len(choices) == 1 else None
+        ratios = [abs(math.log(alone.computing_s / profile.measurements[0].computing_s)) for profile in others]
+        near = [(ratio, place) for place, ratio in enumerate(ratios) if ratio < math.log(ALIKE)]
+        return others[min(near)[1]] if len(near) >= NUM_LENDERS else None
 
     def _note(self, profile: Profile, lane: Lane) -> None:
         label = describe_bucket(lane, list(self._recipes.values()))

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from headwater.fuse.strategies import read_clock
 from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
+from headwater.train.frozen import copy_rows
 from headwater.train.seeding import mix_seed
 
 NUM_AHEAD = 256
@@ -39,23 +40,12 @@ class Span:
     stop: int
     columns: Any = None  # a nest of tensors, one row per example
     examples: list[Any] = field(default_factory=list)
-    _versions: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._versions = self._read_versions()
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nobody has written into a batch of it: others must not see that."""
-        return self._read_versions() == self._versions
 
     @property
     def num_bytes(self) -> int:
         """What it takes in memory, as far as tensors tell."""
-        return sum(leaf.nbytes for leaf in tree_leaves([self.columns, self.examples]) if isinstance(leaf, Tensor))
-
-    def _read_versions(self) -> list[int]:
-        return [leaf._version for leaf in tree_leaves(self.columns) if isinstance(leaf, Tensor)]
+        leaves = tree_leaves([self.columns, self.examples])
+        return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
 
 
 @dataclass(slots=True)
@@ -76,7 +66,7 @@ class Pass:
 
     def covers(self, start: int, stop: int) -> bool:
         """Tell whether all these places are loaded."""
-        while start < stop and (span := self.find(start)) is not None and span.is_clean:
+        while start < stop and (span := self.find(start)) is not None:
             start = span.stop
         return start >= stop
 
@@ -121,7 +111,6 @@ class Source:
     def read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
         """Return a batch of the examples at these places, loading what is not there."""
         begin = read_clock()
-        one.spans = [span for span in one.spans if span.is_clean]
         pieces, place = [], start
         while place < stop:
             span = one.find(place) or self._load(one, place, stop)
@@ -201,10 +190,13 @@ class Source:
         return columns if self._has_rows else None
 
     def _join(self, pieces: Sequence[tuple[Span, int, int]]) -> Any:
-        """Make a batch of rows of spans."""
+        """Make a batch of rows of spans, in memory of its own: whoever writes into it spoils it for nobody."""
         if all(span.columns is not None for span, _, _ in pieces):
+            (span, a, b), *others = pieces
+            if not others:
+                return tree_map(lambda leaf: copy_rows(leaf, a, b), span.columns)
             parts = [tree_map(lambda leaf, a=a, b=b: leaf[a:b], span.columns) for span, a, b in pieces]
-            return parts[0] if len(parts) == 1 else tree_map(lambda *leaves: torch.cat(leaves), *parts)
+            return tree_map(lambda *leaves: torch.cat(leaves), *parts)
         examples: list[Any] = []
         for span, a, b in pieces:
             examples += span.examples[a:b]

@@ -133,7 +133,7 @@ class Stream:
             yield batch
 
 
-def open_stream(data: Any, seed: int, device: torch.device, seat: Seat | None = None, **options: Any) -> Stream:
+def open_stream(data: Any, seed: int, device: torch.device, seat: Seat | None = None, /, **options: Any) -> Stream:
     """Make a stream from a dataset and a loader's keywords, or from a loader.
 
     Raises:
