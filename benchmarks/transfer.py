@@ -1,6 +1,6 @@
 """Whether settings carry over from narrow models to wide ones: the best learning rate by width, and how widths rank.
 
-Run `python benchmarks/transfer.py` (about 25 minutes on one core), with `--quick` for a look (some 5 minutes), or with
+Run `python benchmarks/transfer.py` (about 25 minutes on one core), with `--quick` for a look (some 6 minutes), or with
 `--workloads MLP` for a part of it. The tables go to standard output as Markdown, the curves where `--svg` says; those
 committed are benchmarks/transfer.md and benchmarks/transfer.svg.
 """
@@ -23,13 +23,14 @@ import torch.nn.functional as F
 from measuring import heading
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
+from transfer_drawing import draw
 from workloads import Block
 
 import headwater as hw
 from headwater.plan import measure_trust
 
 BASE_SCALE = 8
-NUM_SEEDS = {8: 4, 4: 2, 2: 1, 1: 1}
+NUM_SEEDS = {8: 3, 4: 2, 2: 1, 1: 1}
 """How many seeds each scale S is trained under: more where it is cheap, and where chance plays more."""
 NUM_CONFIGS = 10
 WARM_UP = 0.1
@@ -91,14 +92,6 @@ def resnet(scale: int) -> nn.Module:
     )  # fmt: skip
 
 
-def clothes(num_examples: int) -> TensorDataset:
-    return halved(data.fashion_mnist(), num_examples)
-
-
-def thumbnails(num_examples: int) -> TensorDataset:
-    return halved(data.cifar10(), num_examples)
-
-
 def halved(images: data.Images, num_examples: int) -> TensorDataset:
     """Take images of half the height and width."""
     return TensorDataset(F.avg_pool2d(images.train_x[:num_examples], 2), images.train_y[:num_examples])
@@ -141,19 +134,22 @@ SGD_SPACE = {
 }
 WORKLOADS = {
     "MLP": Workload(
-        title="MLP on Fashion-MNIST, SGD with momentum", build=mlp, load=clothes,
-        optimizer=torch.optim.SGD, settings={"momentum": 0.9}, exponents=range(-8, 0), space=SGD_SPACE,
+        title="MLP on Fashion-MNIST, SGD with momentum",
+        build=mlp, load=lambda count: halved(data.fashion_mnist(), count),
+        optimizer=torch.optim.SGD, settings={"momentum": 0.9}, exponents=range(-7, 0), space=SGD_SPACE,
         num_classes=10, batch_size=64, num_steps=300,
     ),
     "Transformer": Workload(
-        title="Transformer on Shakespeare, AdamW", build=Transformer, load=verses,
+        title="Transformer on Shakespeare, AdamW",
+        build=Transformer, load=verses,
         optimizer=torch.optim.AdamW, settings={"betas": (0.9, 0.95)}, exponents=range(-11, -4),
         space={"lr": hw.loguniform(1e-4, 1e-1), "weight_decay": hw.loguniform(1e-3, 1.0)},
         num_classes=84, batch_size=8, num_steps=250,
     ),
     "ResNet": Workload(
-        title="ResNet on CIFAR-10, SGD with momentum", build=resnet, load=thumbnails,
-        optimizer=torch.optim.SGD, settings={"momentum": 0.9}, exponents=range(-7, 1), space=SGD_SPACE,
+        title="ResNet on CIFAR-10, SGD with momentum",
+        build=resnet, load=lambda count: halved(data.cifar10(), count),
+        optimizer=torch.optim.SGD, settings={"momentum": 0.9}, exponents=range(-6, 1), space=SGD_SPACE,
         num_classes=10, batch_size=64, num_steps=200,
     ),
 }  # fmt: skip
@@ -187,26 +183,20 @@ def training_function(work: Workload, examples: TensorDataset, scale: int) -> Ca
 
 def train_grid(work: Workload, examples: TensorDataset, scale: int, *, is_scaled: bool) -> list[float]:
     """Return the loss of each learning rate at 1/scale of the width, with the parametrization or without."""
-    train = training_function(work, examples, 1 if is_scaled else scale)
-    surrogate = surrogate_at(scale) if is_scaled else None
-    return losses_of(
-        study_of(train, scale, space={"lr": hw.grid(work.rates)}, search="grid", surrogate=surrogate).run()
-    )
+    space = {"lr": hw.grid(work.rates)}
+    return losses_of(study_of(work, examples, scale, is_scaled=is_scaled, space=space, search="grid").run())
 
 
 def train_random(work: Workload, examples: TensorDataset, scale: int) -> list[float]:
     """Return the losses of random configurations at 1/scale of the width; they are the same for every scale."""
-    train = training_function(work, examples, 1)
-    study = study_of(train, scale, space=work.space, search="random", surrogate=surrogate_at(scale))
-    return losses_of(study.run(num_trials=NUM_CONFIGS))
+    return losses_of(study_of(work, examples, scale, space=work.space, search="random").run(num_trials=NUM_CONFIGS))
 
 
-def study_of(train: Callable[[hw.Trial], None], scale: int, **options: Any) -> hw.Study:
-    return hw.Study(train, metric="loss", storage=None, lanes=16, num_seeds=NUM_SEEDS[scale], **options)
-
-
-def surrogate_at(scale: int) -> hw.Surrogate:
-    return hw.Surrogate(scale=BASE_SCALE, at=scale, eager=False)
+def study_of(work: Workload, examples: TensorDataset, scale: int, is_scaled: bool = True, **options: Any) -> hw.Study:
+    train = training_function(work, examples, 1 if is_scaled else scale)
+    surrogate = hw.Surrogate(scale=BASE_SCALE, at=scale, eager=False) if is_scaled else None
+    seeds = NUM_SEEDS[scale]
+    return hw.Study(train, metric="loss", storage=None, lanes=16, num_seeds=seeds, surrogate=surrogate, **options)
 
 
 def losses_of(result: hw.Result) -> list[float]:
@@ -228,8 +218,7 @@ class Sweep:
 
     def best(self, scale: int) -> tuple[float, float]:
         """Return the best learning rate and its loss, by a parabola through the lowest point and its neighbours."""
-        place = self.lowest(scale)
-        lowered = [min(loss, self.ceiling) for loss in self.losses[scale]]
+        place, lowered = self.lowest(scale), [min(loss, self.ceiling) for loss in self.losses[scale]]
         if self.is_at_edge(scale):
             return self.rates[place], lowered[place]
         left, middle, right = lowered[place - 1 : place + 2]
@@ -266,14 +255,10 @@ class Findings:
 
 def measure(work: Workload) -> Findings:
     examples = work.load(work.num_steps * work.batch_size)
-    sweeps = [
-        Sweep(
-            work.rates,
-            {scale: train_grid(work, examples, scale, is_scaled=is_scaled) for scale in NUM_SEEDS},
-            math.log(work.num_classes),
-        )
-        for is_scaled in (False, True)
-    ]
+    sweeps = []
+    for is_scaled in (False, True):
+        losses = {scale: train_grid(work, examples, scale, is_scaled=is_scaled) for scale in NUM_SEEDS}
+        sweeps.append(Sweep(work.rates, losses, ceiling=math.log(work.num_classes)))
     return Findings(work, *sweeps, {scale: train_random(work, examples, scale) for scale in NUM_SEEDS})
 
 
@@ -291,7 +276,7 @@ def show(findings: Findings) -> Iterator[str]:
             edge = " (edge)" if sweep.is_at_edge(scale) else ""
             yield f"| {scale} | {' | '.join(cells)} | 2^{math.log2(sweep.best(scale)[0]):.2f}{edge} |"
     yield f"\n{NUM_CONFIGS} random configurations ({', '.join(work.space)}), with the parametrization:\n"
-    yield "| S | best to worst, in brackets those that diverged | Spearman with S = 1 | 95 % interval |"
+    yield "| S | best to worst (small letters diverged) | Spearman with S = 1 | 95 % interval |"
     yield "|---|---|---|---|"
     for scale, losses in findings.ranking.items():
         trust = measure_trust(scale, 1, list(zip(losses, findings.ranking[1], strict=True)))
@@ -300,11 +285,9 @@ def show(findings: Findings) -> Iterator[str]:
 
 
 def order_of(losses: Sequence[float]) -> str:
-    """Name the configurations by letters, the best first."""
+    """Name the configurations by letters, the best first; small letters diverged."""
     places = sorted(range(len(losses)), key=losses.__getitem__)
-    sound = [chr(ord("A") + place) for place in places if math.isfinite(losses[place])]
-    diverged = [chr(ord("A") + place) for place in places if not math.isfinite(losses[place])]
-    return " ".join(sound) + (f" ({' '.join(diverged)})" if diverged else "")
+    return " ".join(chr(ord("A" if math.isfinite(losses[place]) else "a") + place) for place in places)
 
 
 def summarise(all_findings: Mapping[str, Findings]) -> Iterator[str]:
@@ -317,81 +300,6 @@ def summarise(all_findings: Mapping[str, Findings]) -> Iterator[str]:
         agreement = f"{measure_trust(8, 1, pairs).agreement:.2f}"
         for way, sweep, rank in (("without", findings.plain, "-"), ("with", findings.scaled, agreement)):
             yield f"| {name}, {way} | {sweep.move:.1f} | {sweep.penalty:.3f} | {min(sweep.losses[1]):.3f} | {rank} |"
-
-
-SHADES = {8: "#9ecae1", 4: "#6baed6", 2: "#2171b5", 1: "#08306b"}
-PANEL_WIDTH, PANEL_HEIGHT = 340, 200
-LEFT, TOP, GAP, ROW = 70, 70, 60, 290
-
-
-def draw(all_findings: Mapping[str, Findings]) -> str:
-    """Draw loss over learning rate, a line for each width; on the left without the parametrization."""
-    width, height = LEFT + 2 * PANEL_WIDTH + GAP + 20, TOP + ROW * len(all_findings)
-    shapes = [f'<rect width="{width}" height="{height}" fill="white"/>']
-    for number, scale in enumerate(NUM_SEEDS):
-        x = LEFT + 90 * number
-        name = f"S = {scale}" + (" (target)" if scale == 1 else "")
-        shapes += [
-            f'<line x1="{x}" y1="22" x2="{x + 22}" y2="22" stroke="{SHADES[scale]}" stroke-width="2.5"/>',
-            text(x + 28, 26, name, anchor="start"),
-        ]
-    for row, findings in enumerate(all_findings.values()):
-        low, high = range_of(findings)
-        for column, (way, sweep) in enumerate((("without", findings.plain), ("with", findings.scaled))):
-            x, y = LEFT + column * (PANEL_WIDTH + GAP), TOP + row * ROW
-            shapes.append(f'<g transform="translate({x} {y})">')
-            shapes += draw_panel(sweep, low, high)
-            shapes.append(text(PANEL_WIDTH / 2, -12, f"{findings.work.title}: {way}"))
-            shapes += [text(PANEL_WIDTH / 2, PANEL_HEIGHT + 36, "learning rate"), "</g>"]
-        shapes.append(text(0, 0, "training loss", turn=f"translate(18 {y + PANEL_HEIGHT / 2}) rotate(-90)"))
-    style = 'font-family="sans-serif" font-size="12" fill="#222"'
-    clip = f'<clipPath id="panel"><rect width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}"/></clipPath>'
-    body = "\n".join([clip, *shapes])
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {style}>\n{body}\n</svg>\n'
-
-
-def range_of(findings: Findings) -> tuple[float, float]:
-    """Return what part of the losses to draw: from the lowest, without the worst sixth."""
-    sweeps = (findings.plain, findings.scaled)
-    values = sorted(loss for sweep in sweeps for losses in sweep.losses.values() for loss in losses)
-    high = min(values[len(values) * 5 // 6], sweeps[0].ceiling)
-    return values[0] - 0.05 * (high - values[0]), high
-
-
-def draw_panel(sweep: Sweep, low: float, high: float) -> Iterator[str]:
-    exponents = [math.log2(rate) for rate in sweep.rates]
-
-    def across(rate: float) -> float:
-        return PANEL_WIDTH * (math.log2(rate) - exponents[0] + 0.3) / (exponents[-1] - exponents[0] + 0.6)
-
-    def down(loss: float) -> float:
-        return PANEL_HEIGHT * (high - min(loss, 10 * sweep.ceiling)) / (high - low)
-
-    for loss in ticks(low, high):
-        yield f'<line x2="{PANEL_WIDTH}" y1="{down(loss):.1f}" y2="{down(loss):.1f}" stroke="#ddd"/>'
-        yield text(-6, down(loss) + 4, f"{loss:g}", anchor="end")
-    for rate in sweep.rates:
-        raised = f'2<tspan dy="-4" font-size="9">{math.log2(rate):.0f}</tspan>'
-        yield text(across(rate), PANEL_HEIGHT + 17, raised)
-    yield f'<rect width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}" fill="none" stroke="#888"/>'
-    for scale, losses in sweep.losses.items():
-        points = [(across(rate), down(loss)) for rate, loss in zip(sweep.rates, losses, strict=True)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        look = f'fill="none" stroke="{SHADES[scale]}" stroke-width="2" clip-path="url(#panel)"'
-        yield f'<polyline points="{path}" {look}/>'
-        rate, loss = sweep.best(scale)
-        yield f'<circle cx="{across(rate):.1f}" cy="{down(loss):.1f}" r="4" fill="{SHADES[scale]}" stroke="white"/>'
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Return some four to eight round numbers between two."""
-    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if (high - low) / step < 8)
-    return [round(step * place, 2) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def text(x: float, y: float, content: str, *, anchor: str = "middle", turn: str = "") -> str:
-    turned = f' transform="{turn}"' if turn else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{content}</text>'
 
 
 def main() -> None:
@@ -419,9 +327,9 @@ def main() -> None:
 INTRODUCTION = """\
 Models at 1/S of their width. Without the parametrization they are written so; with it, the target is written and
 Headwater makes it narrower, under rules that count from S = 8. The loss is that of training, its mean over the last
-tenth of the steps; the learning rate rises for a tenth of them and then falls to zero. S = 8 is the mean of four seeds,
-S = 4 of two, S = 2 and S = 1 are one each. The best rate is interpolated by a parabola through the lowest point and its
-neighbours; what is worse than guessing counts as guessing, and `-` diverged."""
+tenth of the steps; the learning rate rises for a tenth of them and then falls to zero. S = 8 is the mean over three
+seeds, S = 4 over two, S = 2 and S = 1 have one. The best rate is interpolated by a parabola through the lowest point
+and its neighbours; what is worse than guessing counts as guessing, and `-` diverged."""
 
 
 if __name__ == "__main__":
