@@ -23,6 +23,8 @@ NUM_PATIENT = 3
 
 IN_REACH = 1.2
 """A size this many times slower than the best may still be the best when measured again."""
+DOUBTFUL = 1.5
+"""Where groups gain less than this, one lane is measured again too."""
 NUM_FINALS = 2
 """How often the sizes in reach of the best are measured again, in turns: the machine may have been slow meanwhile."""
 MANY = 16
@@ -107,10 +109,12 @@ def _gains_no_more(measured: dict[int, Measurement]) -> bool:
 
 
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
-    """Return the sizes near the best, between which the choice is."""
+    """Return the sizes near the best, between which the choice is, and one lane where groups gain little."""
     by_speed = sorted(measured.values(), key=lambda item: item.computing_s)
-    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * IN_REACH]
-    return [item.num_lanes for item in near[:4]] if len(near) > 1 else []
+    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * IN_REACH][:4]
+    near += [item for item in by_speed if item.num_lanes == 1 and item.computing_s < by_speed[0].computing_s * DOUBTFUL]
+    sizes = list(dict.fromkeys(item.num_lanes for item in near))
+    return sizes if len(sizes) > 1 else []
 
 
 def _measure(
