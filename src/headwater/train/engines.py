@@ -91,7 +91,7 @@ class PlainEngine:
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build the lane's model."""
-        model = self._shapes.fit([build_model(source, self._lane)])[0].to(self._device)
+        model = self._shapes.fit(build_model(source, self._lane)).to(self._device)
         if states is not None:
             model.load_state_dict(states[0])
         self._shapes.note(model)
@@ -167,7 +167,7 @@ class LaneEngine:
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build every lane's model into one."""
-        models = [model.to(self._device) for model in self._shapes.fit(self._build(source))]
+        models = self._build(source, is_loaded=states is not None)
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
             is_shared = len(models) < len(self._roster)
             model = repeat_model(models[0], len(self._roster)) if is_shared else fuse_models(models, self._roster)
@@ -177,16 +177,15 @@ class LaneEngine:
         self._models.append(model)
         return model
 
-    def _build(self, source: ModelSource) -> list[nn.Module]:
-        """Build the model of each lane, or one where all start from the same."""
-        lanes = [self._lanes[member] for member in self._roster.members]
-        if isinstance(source, nn.Module):
-            return [build_model(source, lanes[0])]
+    def _build(self, source: ModelSource, *, is_loaded: bool) -> list[nn.Module]:
+        """Build the model of each lane, or one where all start from the same, or from saved weights."""
         models: list[nn.Module] = []
-        for place, lane in enumerate(lanes):
+        for place, member in enumerate(self._roster.members):
             with self._own_values(place):
-                models.append(build_model(source, lane))
-            if self.starts_alike and not self._roster.was_asked:
+                model = build_model(source, self._lanes[member])
+            models.append(self._shapes.fit(model).to(self._device))
+            is_alike = (self.starts_alike or is_loaded) and not self._roster.was_asked
+            if isinstance(source, nn.Module) or is_alike:
                 break
         return models
 
@@ -270,13 +269,12 @@ class _Shapes:
         """Whether models are given another width than they were written with."""
         return self._scaling is not None
 
-    def fit(self, models: list[nn.Module]) -> list[nn.Module]:
-        """Give models that are alike their width."""
+    def fit(self, model: nn.Module) -> nn.Module:
+        """Give a model its width; all between two calls of `note` are alike."""
         if self._scaling is None:
-            return models
-        fitted = [self._scaling.fit(model) for model in models]
-        self._latest = fitted[0]
-        return [item.model for item in fitted]
+            return model
+        self._latest = self._scaling.fit(model)
+        return self._latest.model
 
     def note(self, model: nn.Module) -> None:
         """Learn what became of the models that were fitted last: this is what the function holds."""
