@@ -95,6 +95,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
     lanes: Annotated[
         str | None, typer.Option(metavar="auto|N", help="How many trials train as one; auto measures what is fastest.")
     ] = None,
+    packing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="cost|knn|random|batch_size|none",
+            help="Which groups train as a pack, loading their data once.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
     surrogate: Annotated[
@@ -120,7 +127,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         with open_err().status(f"loading {escape(str(file))}"):
             loaded = load_study(file, study)
         options = {"storage": storage, "lanes": _read_count(lanes), "seed": seed, "search": search, "name": name}
-        chosen = _override(loaded.study, {**options, "surrogate": _read_count(surrogate)})
+        chosen = _override(_set_packing(loaded.study, packing), {**options, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
         def start(watcher: LiveProgress | PlainLog) -> Result:
@@ -240,6 +247,13 @@ def doctor(storage: StorageOption = DEFAULT_STORAGE) -> None:
 
 def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings of a study, None where not given
     return replace(study, **{key: value for key, value in options.items() if value is not None})
+
+
+def _set_packing(study: Study, packing: str | None) -> Study:
+    """Let the study pack as asked, where that was; it refuses itself what is no way of packing."""
+    if packing is None:
+        return study
+    return replace(study, packing=None if packing.lower() == "none" else packing)
 
 
 def _as_recorded(study: Study) -> Study:

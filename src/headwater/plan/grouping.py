@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from headwater.trials import Lane, Recipe, TrialGroup
 
@@ -13,12 +13,16 @@ Key: TypeAlias = tuple[Hashable, ...]
 def bucket_lanes(
     lanes: Sequence[Lane], recipes: Sequence[Recipe], pack_of: Callable[[Lane], Hashable] = lambda lane: None
 ) -> dict[Key, list[Lane]]:
-    """Sort lanes into buckets that may share groups: same start, seed and pack, same value of every recipe."""
+    """Sort lanes into buckets that may share groups: same start, seed and pack, same value of every recipe.
+
+    In a bucket, lanes that differ in numbers only are neighbours: those with the same optimizer or activation lie side
+    by side in the stacks then, and are computed without copies.
+    """
     buckets: dict[Key, list[Lane]] = {}
     for lane in lanes:
         key = (lane.seed, lane.start_epoch, pack_of(lane), *kind_of(lane, recipes))
         buckets.setdefault(key, []).append(lane)
-    return buckets
+    return {key: sorted(bucket, key=lambda lane: _names_in(lane.config)) for key, bucket in buckets.items()}
 
 
 def kind_of(lane: Lane, recipes: Sequence[Recipe]) -> Key:
@@ -40,6 +44,16 @@ def halve_group(lanes: Sequence[Lane]) -> list[TrialGroup]:
 def describe_bucket(lane: Lane, recipes: Sequence[Recipe]) -> str:
     """Say what the lanes of a bucket have in common, by one of them."""
     return ", ".join(f"{recipe.label} = {recipe.evaluate(lane.config)}" for recipe in recipes) or "all trials"
+
+
+def _names_in(config: Mapping[str, Any]) -> str:
+    """Return all that is no number in a configuration."""
+    parts = (
+        f"{key}:{_names_in(value) if isinstance(value, Mapping) else value}"
+        for key, value in config.items()
+        if not isinstance(value, int | float)
+    )
+    return ",".join(parts)
 
 
 def _evaluate(recipe: Recipe, lane: Lane) -> Hashable:
