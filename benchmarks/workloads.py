@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import data
 import torch
@@ -58,6 +59,44 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(x))).flatten(0, 1)
 
 
+class Basic(nn.Module):
+    """A block of ResNet-18."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.short = nn.Sequential()
+        if stride > 1:
+            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(y)) + self.short(x))
+
+
+def resnet18() -> nn.Module:
+    """ResNet-18 with the small first layer that CIFAR-10 asks for."""
+    widths = (64, 64, 128, 256, 512)
+    blocks = [
+        block
+        for stage, (inputs, outputs) in enumerate(pairwise(widths))
+        for block in (Basic(inputs, outputs, 1 + (stage > 0)), Basic(outputs, outputs, 1))
+    ]
+    stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def thumbnails(num_examples: int) -> Examples:
+    """Images of half the height and width."""
+    images = data.cifar10()
+    return (
+        F.avg_pool2d(images.train_x[:num_examples], 2), images.train_y[:num_examples].clone(),
+        F.avg_pool2d(images.valid_x[: NUM_VALID // 4], 2), images.valid_y[: NUM_VALID // 4].clone(),
+    )  # fmt: skip
+
+
 def clothes(num_examples: int) -> Examples:
     images = data.fashion_mnist()
     return (
@@ -103,6 +142,11 @@ WORKLOADS = {
         title="Transformer d = 512, Shakespeare, AdamW", build=Transformer, load=verses, optimizer=torch.optim.AdamW,
         logarithmic={"lr": (1e-4, 1e-2), "weight_decay": (1e-3, 1.0)}, even={},
         num_examples=4096, batch_size=8, steps_per_epoch=4,
+    ),
+    "ResNet": Workload(
+        title="ResNet-18, CIFAR-10 at 16 x 16, SGD", build=resnet18, load=thumbnails, optimizer=torch.optim.SGD,
+        logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
+        num_examples=4096, batch_size=16, steps_per_epoch=3,
     ),
 }  # fmt: skip
 

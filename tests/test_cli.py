@@ -51,6 +51,33 @@ def train(trial):
 study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
 NUM_TRIALS = 3
 """
+LOADING = """
+import torch
+import headwater as hw
+
+class Numbers(torch.utils.data.Dataset):
+    num_loaded = 0
+
+    def __getitem__(self, index):
+        self.num_loaded += 1
+        return torch.tensor(index)
+
+    def __len__(self):
+        return 40
+
+class Count(hw.Callback):
+    def on_result(self, result):
+        print(f"{numbers.num_loaded} examples loaded")
+
+def train(trial):
+    loader = trial.prepare_data_loader(numbers, batch_size=trial.config["batch_size"])
+    for _ in trial.epochs(1):
+        trial.report(loss=sum(x.sum().item() for x in loader))
+
+numbers = Numbers()
+space = {"batch_size": hw.choice([5, 10, 20, 40])}
+study = hw.Study(train, space=space, metric="loss", search="grid", lanes=1, callbacks=[Count()])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +126,14 @@ def test_options_take_the_place_of_what_the_study_says(place: Path) -> None:
     assert not (place / "headwater.db").exists()
 
 
+@pytest.mark.parametrize(("packing", "num_loaded"), [("random", 40), ("none", 160), ("None", 160)])
+def test_trials_load_their_data_once_or_each_for_itself_as_asked(place: Path, packing: str, num_loaded: int) -> None:
+    (place / "loading.py").write_text(LOADING)
+    result = invoke("run", "loading.py", "--packing", packing)
+    assert result.exit_code == 0
+    assert f"{num_loaded} examples loaded" in result.stdout
+
+
 def test_the_environment_names_the_storage(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_STORAGE", str(place / "from_environment.db"))
     assert "--storage" not in invoke("run", "my_study.py", "--trials", "1").stdout
@@ -118,6 +153,11 @@ def test_a_study_in_memory_leaves_nothing(place: Path) -> None:
     [
         (("my_study.py", "--lanes", "many"), ("lanes is 'many'", "'auto' or a number")),
         (("my_study.py", "--lanes", "0"), ("lanes is 0", "at least 1")),
+        (
+            ("my_study.py", "--packing", "tight"),
+            ("packing is 'tight'", "'cost', 'knn'", "or None"),
+        ),
+        (("my_study.py", "--packing", "batch_size"), ("needs a key batch_size", "packing='cost'")),
         (("my_study.py", "--search", "guess"), ("no search 'guess'", "'random'", "'grid'")),
         (("my_study.py", "--study", "other"), ("no variable 'other'", "it has study")),
         (("my_study.py", "--storage", "no/such/place.db"), ("no directory", "create it")),

@@ -124,9 +124,10 @@ def test_every_unit_ends_as_it_would_have_alone(make: Callable[[], Any]) -> None
         assert all(torch.equal(batch, other) for batch, other in zip(mine, others, strict=True))
 
 
-def test_every_example_is_loaded_once_for_all() -> None:
+@pytest.mark.parametrize("sizes", [(20, 50, 100), (32, 64, 128), (128,) * 4, (230, 230)], ids=str)
+def test_every_example_is_loaded_once_for_all(sizes: tuple[int, ...]) -> None:
     data = Jittered()
-    pack = hw.pack([hw.Unit(training(mlp, data, 2), config(size)) for size in (20, 50, 100)], device="cpu")
+    pack = hw.pack([hw.Unit(training(mlp, data, 2), config(size)) for size in sizes], device="cpu")
     for _ in pack.run():
         pass
     assert data.num_loaded == pack.num_loaded == 2 * len(X)
@@ -216,6 +217,73 @@ def test_a_frozen_model_is_computed_once_for_each_example() -> None:
         assert mine == pytest.approx(theirs, rel=1e-5)
     assert not body.training
     assert "features" not in str(packed[0].checkpoint.lanes[0].models if packed[0].checkpoint else "")
+
+
+def test_lanes_that_parted_go_on_from_where_each_was_freed() -> None:
+    train, configs = training(mlp, DATA, 4), [config(20), config(50)]
+    whole, first = hw.Unit(train, configs), hw.Unit(train, configs)
+    run_alone(whole)
+    pack = hw.pack([first, hw.Unit(training(cnn, DATA, 2), config(10))], device="cpu")
+    checkpoint = next(hw.free(first, pack) for unit in pack.run() if unit is not first)
+    rest = run_alone(hw.Unit(train, configs, checkpoint=checkpoint))
+    for mine, others in zip(rest.reports, whole.reports, strict=True):
+        assert mine[-1].metrics == others[-1].metrics
+
+
+def test_a_checkpoint_is_not_changed_by_who_goes_on_from_it() -> None:
+    train = training(mlp, DATA, 4)
+    first = hw.Unit(train, config(50, "Adam", 0.01))
+    pack = hw.pack([first, hw.Unit(training(cnn, DATA, 1), config(20))], device="cpu")
+    checkpoint = next(hw.free(first, pack) for unit in pack.run() if unit is not first)
+    ends = [run_alone(hw.Unit(train, config(50, "Adam", 0.01), checkpoint=checkpoint)) for _ in range(2)]
+    assert ends[0].reports[0][-1].metrics == ends[1].reports[0][-1].metrics
+
+
+def test_examples_that_are_not_collated_are_each_units_own() -> None:
+    class Ones(Dataset[Any]):
+        def __getitem__(self, index: int) -> Tensor:
+            return torch.ones(1)
+
+        def __len__(self) -> int:
+            return 48
+
+    data = Ones()
+
+    def train(trial: hw.Trial) -> None:
+        loader = trial.prepare_data_loader(data, batch_size=trial.config["batch_size"], collate_fn=list)
+        for _ in trial.epochs(1):
+            trial.report(total=sum(x.add_(1).item() for batch in loader for x in batch))
+
+    units = [hw.Unit(train, {"batch_size": size}) for size in (12, 20, 48)]
+    list(hw.pack(units, device="cpu").run())
+    assert [unit.reports[0][-1].metrics["total"] for unit in units] == [96.0] * 3
+
+
+def test_a_frozen_model_that_is_gone_is_not_taken_for_another() -> None:
+    def train(trial: hw.Trial) -> None:
+        loader = trial.prepare_data_loader(DATA, batch_size=230)
+        for _ in trial.epochs(4):
+            wrong = 0
+            for x, _ in loader:
+                for factor in (1.0, 2.0, 3.0):
+                    body = nn.Linear(8, 8, bias=False)
+                    nn.init.constant_(body.weight, factor)
+                    wrong += not torch.equal(trial.prepare_frozen(body)(x), body(x))
+                    del body
+            trial.report(wrong=wrong)
+
+    units = [hw.Unit(train, {}) for _ in range(2)]
+    list(hw.pack(units, device="cpu").run())
+    assert [unit.reports[0][-1].metrics["wrong"] for unit in units] == [0, 0]
+
+
+def test_a_checkpoint_replaces_what_was_saved_there(tmp_path: Path) -> None:
+    run = run_alone(hw.Unit(training(mlp, DATA, 1), [config(50), config(50, lr=0.2)]))
+    one = run_alone(hw.Unit(training(mlp, DATA, 1), config(50)))
+    for unit in (run, one):
+        assert unit.checkpoint is not None
+        unit.checkpoint.save(tmp_path)
+    assert len(hw.Checkpoint.load(tmp_path).lanes) == 1
 
 
 def test_a_unit_that_raises_leaves_the_others_alone() -> None:

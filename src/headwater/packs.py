@@ -36,13 +36,15 @@ class Checkpoint:
 
     @property
     def epoch(self) -> int:
-        """How many epochs they have trained."""
-        return self.lanes[0].epoch
+        """How many epochs all of them have trained; lanes that parted may be ahead."""
+        return min(lane.epoch for lane in self.lanes)
 
     def save(self, folder: str | Path) -> None:
-        """Write a file for each lane."""
+        """Write a file for each lane, instead of those that were saved there before."""
         from headwater.train.checkpoint import save_state
 
+        for path in Path(folder).glob("*.safetensors"):
+            path.unlink()
         for place, state in enumerate(self.lanes):
             save_state(state, Path(folder) / f"{place}.safetensors")
 
@@ -93,9 +95,9 @@ class Unit:
     @property
     def lanes(self) -> list[Lane]:
         """Its trials, numbered by place."""
-        start = self.checkpoint.epoch if self.checkpoint is not None else 0
+        starts = [0] * len(self._configs) if self.checkpoint is None else [lane.epoch for lane in self.checkpoint.lanes]
         return [
-            Lane(number=place, config=dict(config), seed=self.seed, start_epoch=start)
+            Lane(number=place, config=dict(config), seed=self.seed, start_epoch=starts[place])
             for place, config in enumerate(self._configs)
         ]
 

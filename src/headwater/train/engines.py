@@ -105,7 +105,8 @@ class PlainEngine:
         optimizer = kind(groups.parameters() if isinstance(groups, nn.Module) else groups, **options)
         self._shapes.keep(optimizer)
         if states is not None:
-            optimizer.load_state_dict(own_optimizer(states[0], optimizer.state_dict()))
+            state = own_optimizer(states[0], optimizer.state_dict())
+            optimizer.load_state_dict(copy.deepcopy(state))  # torch would train on in the saved tensors
         self._optimizers.append(optimizer)
         return optimizer
 

@@ -18,7 +18,7 @@ class Features:
     """What frozen models answered for stretches of the data that several units read."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[int, int], tuple[Tensor, Any]] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, int], tuple[nn.Module, Tensor, Any]] = OrderedDict()
 
     def compute(self, module: nn.Module, x: Tensor) -> Any:
         """Return the module's answer for rows of a stretch, having computed the whole stretch once."""
@@ -27,10 +27,10 @@ class Features:
             return module(x)
         key = (id(module), id(stretch))
         if key not in self._answers:
-            self._answers[key] = (stretch, module(stretch))  # with the stretch, so that its id is not used again
+            self._answers[key] = (module, stretch, module(stretch))  # with both, so that no id is used again
             while len(self._answers) > NUM_KEPT:
                 self._answers.popitem(last=False)
-        answer = self._answers[key][1]
+        answer = self._answers[key][2]
         if not isinstance(answer, Tensor) or len(answer) != len(stretch):
             return module(x)
         return answer[start : start + len(x)].clone()

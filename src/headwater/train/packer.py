@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -60,7 +61,10 @@ class Packer:
 
     def count_free(self, num_units: int) -> int:
         """Return how many more groups a pack takes in while it trains, where it does."""
-        return max(MAX_UNITS - num_units, 0) if self._packing is Packing.COST else 0
+        if self._packing is not Packing.COST or self._cost is None:
+            return 0
+        num_fitting = self._count_room() // max(self._cost.memory_bytes or 0, 1)
+        return int(max(min(MAX_UNITS - num_units, num_fitting), 0))
 
     def assign(self, lanes: Sequence[Lane]) -> None:
         """Put trials in packs before they are sorted into groups, where the way of packing goes by configurations."""
@@ -87,10 +91,10 @@ class Packer:
     def _partition(self, lanes: Sequence[Lane]) -> list[list[int]]:
         configs = [lane.config for lane in lanes]
         if self._packing is Packing.KNN:
-            return pack_neighbours(len(lanes), tabulate_distances(self._space, configs), NEAR, _always, self._rng)
+            return pack_neighbours(len(lanes), tabulate_distances(self._space, configs), NEAR, _are_few, self._rng)
         if self._packing is Packing.RANDOM:
-            return pack_randomly(len(lanes), MAX_RANDOM, _always, self._rng)
-        return pack_by_key([read_batch_size(config) for config in configs], _always)
+            return pack_randomly(len(lanes), MAX_RANDOM, _are_few, self._rng)
+        return pack_by_key([read_batch_size(config) for config in configs], _are_few)
 
     def _take_by_cost(self, mates: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
         cost = self._measure(mates[0], states)
@@ -116,11 +120,15 @@ class Packer:
 
     def _find_room(self, units: Sequence[UnitCost]) -> Fits:
         """Return whether units fit in memory together."""
-        memory = available_bytes(self._workshop.device)
-        room = float("inf") if memory is None else memory * MEMORY_SHARE
+        room = self._count_room()
         return lambda places: (
             len(places) <= MAX_UNITS and sum(units[place].memory_bytes or 0 for place in places) <= room
         )
+
+    def _count_room(self) -> float:
+        """Return how many bytes a pack may take now."""
+        memory = available_bytes(self._workshop.device)
+        return math.inf if memory is None else memory * MEMORY_SHARE
 
 
 def read_batch_size(config: Config) -> Hashable:
@@ -146,5 +154,5 @@ def _resize(cost: UnitCost, ratio: float) -> UnitCost:
     return replace(cost, compute_s=cost.compute_s * ratio, memory_bytes=memory)
 
 
-def _always(places: Sequence[int]) -> bool:
-    return True
+def _are_few(places: Sequence[int]) -> bool:
+    return len(places) <= MAX_UNITS

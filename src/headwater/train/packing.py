@@ -30,6 +30,7 @@ class _Unit(Generic[K, T]):
     pack: Pack[K, T]
     progress: int = 0
     """How many examples it has read, counted from where the others were when it was loaded."""
+    has_read: bool = False
     strand: Strand[T] = field(init=False)
 
     @property
@@ -43,6 +44,7 @@ class _Unit(Generic[K, T]):
         if self.pack.least_progress < self.progress and not is_loaded():
             self.strand.give_way()
         self.progress += num_examples
+        self.has_read = True
 
 
 class Pack(Generic[K, T]):
@@ -118,6 +120,7 @@ class Pack(Generic[K, T]):
         """Return the source that all units with this key read."""
         if key not in self._sources:
             self._sources[key] = build()
+            self._sources[key].awaits_readers = lambda: any(not unit.has_read for unit in self._units)
         return self._sources[key]
 
     def _let_go(self, unit: _Unit[K, T]) -> T:

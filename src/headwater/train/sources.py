@@ -7,6 +7,7 @@ flip an image) are seeded afresh for every `BLOCK` examples.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -84,6 +85,8 @@ class Source:
         """How long loading took so far."""
         self.num_loaded = 0
         """How many examples were loaded so far."""
+        self.awaits_readers: Callable[[], bool] = lambda: False
+        """Whether others are still to come, who will want what has been read already."""
         self._loader = loader
         self._collate = collate
         self._seed = seed
@@ -200,6 +203,8 @@ class Source:
         examples: list[Any] = []
         for span, a, b in pieces:
             examples += span.examples[a:b]
+        if self._collate is not None and (len(self._readers) > 1 or self.awaits_readers()):  # it may hand them out
+            return self._move(self._collate(copy.deepcopy(examples)))
         return self._move((self._collate or default_collate)(examples))
 
     def _move(self, batch: Any) -> Any:
@@ -207,6 +212,8 @@ class Source:
 
     def _forget(self) -> None:
         """Drop what every reader has behind it."""
+        if self.awaits_readers():
+            return
         least, place = min(self._readers.values(), default=(0, 0))
         self._passes = {number: one for number, one in self._passes.items() if number >= least}
         if least in self._passes:
