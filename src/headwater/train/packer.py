@@ -33,7 +33,7 @@ MAX_RANDOM = 8
 """How many trials are put together at random."""
 WORTHWHILE = 0.1
 """The share of the time that a pack must save: it takes memory, and its trials come to their ends later."""
-MAX_UNITS = 32
+MAX_UNITS = 64
 """How many groups a pack takes: more would save hardly more, and all of them would wait for one another."""
 
 

@@ -20,7 +20,7 @@ Tell: TypeAlias = Callable[[str, Sequence[Lane]], None]
 
 NUM_LENDERS = 2
 """So many kinds of trials must have been measured before another that costs about as much goes by one of them."""
-ALIKE = 1.5
+ALIKE = 2.0
 """How far apart the times of a step may be of trials that cost about the same."""
 MAX_FORKS = 2
 """How often lanes that compute different answers are sorted by them and started again before they train apart."""
