@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import headwater as hw
-from headwater.errors import StudyError
+from headwater.errors import StudyError, TrialError
 from headwater.report import Silence
 from headwater.trials import Status
 
@@ -170,3 +171,74 @@ def test_an_unknown_way_of_packing_is_refused(packing: object) -> None:
 def test_packing_by_batch_size_needs_a_batch_size() -> None:
     with pytest.raises(StudyError, match="needs a key batch_size in the space"):
         study_of(Slow(), packing="batch_size", space={"lr": hw.uniform(0, 1)})
+
+
+def test_a_function_that_changes_the_data_set_trains_alone() -> None:
+    data = Slow()
+
+    def train(trial: hw.Trial) -> None:
+        data.x = torch.full((100, 6), trial.config["lr"])
+        model = trial.prepare_model(nn.Linear(6, 2))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=0.1)
+        loader = trial.prepare_data_loader(data, batch_size=trial.config["batch_size"])
+        for _ in trial.epochs(2):
+            total = 0.0
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                total += x.sum().item()
+            trial.report(loss=total)
+
+    told = Told()
+    runs = [
+        hw.Study(train, space=SPACE, metric="loss", storage=None, lanes=1, packing=packing).run(5, watcher=told)
+        for packing in (None, "cost")
+    ]
+    assert outcome(runs[0]) == outcome(runs[1])
+    assert any("not as packs: the function changes its data set" in text for text in told.texts)
+
+
+def test_a_function_that_reads_in_a_thread_of_its_own_is_told_so() -> None:
+    data = Slow()
+
+    def train(trial: hw.Trial) -> None:
+        loader = trial.prepare_data_loader(data, batch_size=trial.config["batch_size"])
+        failures: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                list(loader)
+            except TrialError as error:
+                failures.append(error)
+
+        reader = Thread(target=read)
+        reader.start()
+        reader.join()
+        for failure in failures:
+            raise failure
+        trial.report(loss=1.0)
+
+    result = hw.Study(train, space=SPACE, metric="loss", storage=None, lanes=1, packing="random").run(num_trials=4)
+    assert all("in a thread of its own" in (trial.error or "") for trial in result.trials)
+
+
+def test_variables_of_the_function_last_as_long_as_nothing_pauses() -> None:
+    """The last lanes of a group could train faster alone, but would start the function again."""
+
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Linear(6, 1))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        total = 0.0
+        for _ in trial.epochs(4):
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss = ((model(torch.ones(2, 6)) - 1) ** 4).mean()
+                loss.backward()
+                optimizer.step()
+                total += 1.0
+            trial.report(loss=loss, total=total)
+
+    space = {"lr": hw.grid([0.001, *(1e3 + place for place in range(7))])}
+    result = hw.Study(train, space=space, search="grid", metric="loss", storage=None).run()
+    assert [report.metrics["total"] for report in result.trials[0].history] == [5.0, 10.0, 15.0, 20.0]

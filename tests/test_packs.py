@@ -362,7 +362,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         hw.load(unit, pack)
     with pytest.raises(StudyError, match="at least one configuration"):
         hw.Unit(training(mlp, DATA, 1), [])
-    with pytest.raises(StudyError, match="nothing to keep"):
+    with pytest.raises(StudyError, match="is not in this pack"):
         hw.free(hw.Unit(training(mlp, DATA, 1), config(50)), pack)
     with pytest.raises(StudyError, match="cannot be used"):
         hw.pack([unit], device="no such device")
@@ -371,3 +371,13 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     checkpoint = run_alone(hw.Unit(training(mlp, DATA, 1), config(50))).checkpoint
     with pytest.raises(StudyError, match="has 1 lanes, but the unit has 2 configurations"):
         hw.Unit(training(mlp, DATA, 1), [config(50), config(20)], checkpoint=checkpoint)
+
+
+def test_who_breaks_off_can_go_on() -> None:
+    units = [hw.Unit(training(mlp, DATA, epochs), config(50)) for epochs in (1, 3)]
+    pack = hw.pack(units, device="cpu")
+    for unit in pack.run():
+        assert unit is units[0]
+        break
+    assert list(pack.run()) == [units[1]]
+    require_same(units[1], run_alone(hw.Unit(training(mlp, DATA, 3), config(50))))

@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 import headwater as hw
 from headwater.errors import StudyError
 from headwater.report import Callback
+from headwater.study import states_folder
 from headwater.trials import Lane, Report, Result, Status
 
 torch.manual_seed(0)
@@ -233,3 +234,64 @@ def test_a_study_with_several_seeds_can_be_resumed(tmp_path: Path, num_reports: 
     with pytest.raises(Killed):
         replace(study, callbacks=[KillAt(num_reports)]).run(num_trials=6)
     assert_same(study.resume(), replace(study, storage=None).run(num_trials=6))
+
+
+def test_a_new_study_does_not_go_on_from_states_whose_record_is_gone(tmp_path: Path) -> None:
+    def study_of(seed: int) -> hw.Study:
+        return hw.Study(train_to_the_end, space={"lr": 0.1}, metric="loss", storage=tmp_path / "s.db", seed=seed)
+
+    def train_to_the_end(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        for epoch in trial.epochs(4):
+            if epoch == 2 and not (tmp_path / "again").exists():
+                raise KeyboardInterrupt
+            trial.report(loss=model(torch.ones(1)))
+
+    with pytest.raises(KeyboardInterrupt):
+        study_of(0).run()
+    assert list(tmp_path.glob("s.db.states/*/0.safetensors"))
+    (tmp_path / "again").touch()
+    (tmp_path / "s.db").unlink()
+    assert [report.epoch for report in study_of(1).run().trials[0].history] == [1, 2, 3, 4]
+
+
+def test_no_two_studies_share_a_folder_of_states() -> None:
+    names = ["exp 1", "exp_1", "exp/1", "exp-1", ".", "..", "...", "/", "ü"]
+    folders = [states_folder("a.db", name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert all(folder is not None and folder.parent == Path("a.db.states") for folder in folders)
+    assert all(folder is not None and folder.name.strip(".") for folder in folders)
+
+
+def test_a_trial_whose_state_is_damaged_starts_again(tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        for epoch in trial.epochs(3):
+            if epoch == 2 and not cut.exists():
+                raise KeyboardInterrupt
+            trial.report(loss=model(torch.ones(1)))
+
+    study = hw.Study(train, space={"lr": 0.1}, metric="loss", storage=tmp_path / "s.db", name="one")
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    cut.touch()
+    (path,) = tmp_path.glob("s.db.states/one/0.safetensors")
+    path.write_bytes(path.read_bytes()[:20])
+    result = study.resume()
+    assert [report.epoch for report in result.trials[0].history] == [1, 2, 3]
+    assert result.trials[0].status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trials_that_raise_do_not_disturb_the_choice_of_lanes(seed: int) -> None:
+    def train(trial: hw.Trial) -> None:
+        if trial.config["lr"] > 0.05:
+            raise ValueError("too large")
+        layer = trial.prepare_model(nn.Linear(trial.config["width"], 1))
+        trial.report(loss=layer(torch.ones(trial.config["width"])))
+
+    space = {"lr": hw.loguniform(1e-2, 0.5), "width": hw.choice([1, 2, 3])}
+    result = hw.Study(train, space=space, metric="loss", storage=None, seed=seed).run(num_trials=12)
+    assert {trial.status for trial in result.trials} == {Status.COMPLETED, Status.FAILED}

@@ -12,6 +12,7 @@ LanesPart (BaseException)  the code asked for one value where lanes differ; neve
 WidthsWanted (BaseException) a model must be seen at work before it can be resized; never seen by users
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
 StrandEnds (BaseException) a unit is taken out of its pack where it waits; never seen by users
+CannotPack (BaseException) this function must not take turns with others; it runs alone; never seen by users
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
@@ -60,6 +61,10 @@ class LanesLeave(BaseException):
 
 class StrandEnds(BaseException):
     """This run of the training function is not to go on: its pack has ended, or let it go."""
+
+
+class CannotPack(BaseException):
+    """This run of the training function must not take turns with others."""
 
 
 class StudyEnds(BaseException):

@@ -152,10 +152,7 @@ class Loop:
     def hear_reports(
         self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]
     ) -> list[Decision]:
-        """Record what the lanes of a group report, and decide what becomes of each.
-
-        Lanes that started again report epochs that are known already; those are passed over.
-        """
+        """Record what lanes report, and decide what becomes of each; epochs that are known already are passed over."""
         self._listen()
         self._bill.share([report.number for report in reports])
         fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
@@ -179,9 +176,13 @@ class Loop:
         return [Decision.STOP if report.number in gone else Decision.CONTINUE for report in reports]
 
     def _part_from(self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> None:
-        """Let the lanes that are left of a group go on alone, where that is faster by now."""
+        """Let the lanes that are left of a group go on alone, where that is faster by now.
+
+        A function that starts again forgets its own variables, so that is done only to trials which pause anyway.
+        """
         is_small = 0 < len(reports) < len(shift.group)
-        if not is_small or not self._tools.sorter.prefers_apart(shift.group.lanes[0], len(reports)):
+        pauses = all(self._lanes[report.number].until is not None for report in reports)
+        if not is_small or not pauses or not self._tools.sorter.prefers_apart(shift.group.lanes[0], len(reports)):
             return
         states = {report.number: capture(report.number) for report in reports}
         for number, state in states.items():
@@ -275,7 +276,7 @@ class Loop:
                 config=segment.config,
                 seed=self._seed_of(segment.number),
                 until=segment.until,
-                start_epoch=shelf[segment.number].epoch if segment.number in shelf else 0,
+                start_epoch=shelf.find_start(segment.number, lambda text: self._tell(text, ())),
             )
             for segment in segments
         ]
@@ -323,7 +324,7 @@ class Loop:
         return ending
 
     def find_mates(self, epochs: Collection[int]) -> list[TrialGroup]:
-        """Return groups that can start at one of these epochs, as many as their pack takes in."""
+        """Return groups that can start at these epochs, as many as their pack takes in."""
         num_free = self._tools.packer.count_free(len(epochs))
         if not num_free or self.stop_reason is not None:
             return []
@@ -331,6 +332,11 @@ class Loop:
         mates = [group for group in self._waiting if group.lanes[0].start_epoch in epochs][:num_free]
         self._take(mates)
         return mates
+
+    def hear_refusal(self, group: TrialGroup, reason: str) -> None:
+        """Pack no more, and let a group that must not be in a pack train alone."""
+        self._tools.packer.close(reason)
+        self._waiting.appendleft(group)
 
     def _take(self, groups: Sequence[TrialGroup]) -> None:
         self._waiting = deque(group for group in self._waiting if not any(group is one for one in groups))

@@ -12,7 +12,7 @@ A study packs by itself; this is for those who decide on their own what trains w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,12 @@ class Unit:
     """The tracebacks of lanes that raised, by place."""
 
     def __post_init__(self) -> None:
-        self._configs = [self.configs] if isinstance(self.configs, Mapping) else list(self.configs)
+        if not callable(self.train):
+            raise StudyError(f"train is {self.train!r}; it must be a function that takes a trial")
+        given = [self.configs] if isinstance(self.configs, Mapping) else list(self.configs)
+        if not all(isinstance(one, Mapping) for one in given):
+            raise StudyError(f"configs is {self.configs!r}; give a dictionary, or several in a list")
+        self._configs = given
         if not self._configs:
             raise StudyError("a unit needs at least one configuration, as in hw.Unit(train, {'lr': 0.1})")
         if self.checkpoint is not None and len(self.checkpoint.lanes) != len(self._configs):
@@ -109,9 +114,13 @@ class UnitPack:
         from headwater.train.packing import Pack
         from headwater.train.running import choose_device
 
+        given: Any = units  # whatever a user may have passed
+        if not isinstance(given, Iterable) or not all(isinstance(unit, Unit) for unit in given):
+            raise StudyError(f"a pack is made of units, not of {given!r}; write hw.pack([hw.Unit(train, config), ...])")
         self.device = choose_device(device)
         self._pack: Pack[_Part, Ending] = Pack()
         self._jobs: dict[Unit, _Job] = {}
+        self._known: set[Unit] = set()
         for unit in units:
             self.load(unit)
 
@@ -133,14 +142,29 @@ class UnitPack:
         """
         if unit in self._jobs:
             raise StudyError(f"unit {unit.name!r} is in the pack already; make another one to train it twice")
+        self._known.add(unit)
         self._jobs[unit] = _Job(unit, self.device)
         self._add(self._jobs[unit], self._jobs[unit].groups)
 
     def run(self) -> Iterator[Unit]:
-        """Train until every unit has ended, and yield each when it has; load and free others in between."""
-        for part, ending in self._pack.run():
-            if self._conclude(part, ending):
-                yield part.job.unit
+        """Train until every unit has ended, and yield each when it has; load and free others in between.
+
+        Whoever breaks off can go on with another `run`, or end the units that are left with `close`.
+        """
+        try:
+            for part, ending in self._pack.run():
+                if self._conclude(part, ending):
+                    yield part.job.unit
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all units where they are; what they had reported stays."""
+        self._pack.close()
+        self._jobs.clear()
 
     def free(self, unit: Unit) -> Checkpoint:
         """Let a unit train on to its next report, and take it out with what it has learnt.
@@ -148,6 +172,8 @@ class UnitPack:
         Raises:
             StudyError: It is not in the pack, or does not count its epochs by `trial.epochs`, so that nothing is kept.
         """
+        if unit not in self._known:
+            raise StudyError(f"unit {unit.name!r} is not in this pack; load it first")
         if unit in self._jobs:
             job = self._jobs[unit]
             job.is_leaving = True
@@ -155,10 +181,9 @@ class UnitPack:
                 part = next(part for part in self._pack.keys if part.job is job)
                 self._conclude(part, self._pack.finish(part))
         if unit.checkpoint is None:
-            raise StudyError(
-                f"unit {unit.name!r} has nothing to keep: it has not reported, or its function counts epochs without "
-                "trial.epochs"
-            )
+            raised = f"it raised {unit.errors[min(unit.errors)].rstrip().splitlines()[-1]}" if unit.errors else ""
+            why = raised or "it has not reported, or its function counts epochs without trial.epochs"
+            raise StudyError(f"unit {unit.name!r} has nothing to keep: {why}")
         return unit.checkpoint
 
     def _add(self, job: _Job, groups: Sequence[TrialGroup]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.errors import StudyEnds
+from headwater.errors import CannotPack, StudyEnds
 from headwater.trials import Decision, Ending, Lane, Report, TrialGroup
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class Foreman(Protocol):
 
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
         """Call the training function for a group, from its seat in a pack."""
+
+    def hear_refusal(self, group: TrialGroup, reason: str) -> None:
+        """Learn that a group must not be in a pack; it has not reported yet."""
 
     def find_mates(self, epochs: Collection[int]) -> Sequence[TrialGroup]:
         """Return groups that can start now, to join a pack whose groups are at these epochs, one for each."""
@@ -77,7 +81,7 @@ class Crew:
 
         self._foreman = foreman
         self._bill = bill
-        self._pack: Pack[Shift, Ending | StudyEnds] = Pack(self._after_turn)
+        self._pack: Pack[Shift, Ending | StudyEnds | CannotPack] = Pack(self._after_turn)
         self._epochs: dict[Shift, int] = {}
         for group in groups:
             self._load(group)
@@ -85,11 +89,17 @@ class Crew:
     def run(self) -> Iterator[tuple[Shift, Ending]]:
         """Train until all have ended; when the study is to end, each group comes to its next report first."""
         self._bill.open()
+        with closing(self._pack):
+            yield from self._run()
+
+    def _run(self) -> Iterator[tuple[Shift, Ending]]:
         ends = []
         for shift, ending in self._pack.run():
             del self._epochs[shift]
             if isinstance(ending, StudyEnds):
                 ends.append(ending)
+            elif isinstance(ending, CannotPack):
+                self._foreman.hear_refusal(shift.group, str(ending))
             else:
                 for lane in shift.loners:
                     self._load(TrialGroup(lanes=(lane,)))
@@ -103,10 +113,10 @@ class Crew:
         self._epochs[shift] = shift.epoch
         self._pack.load(shift, partial(self._train, shift))
 
-    def _train(self, shift: Shift, seat: Seat) -> Ending | StudyEnds:
+    def _train(self, shift: Shift, seat: Seat) -> Ending | StudyEnds | CannotPack:
         try:
             return self._foreman.train(shift, seat)
-        except StudyEnds as end:
+        except (StudyEnds, CannotPack) as end:
             return end
 
     def _after_turn(self, shift: Shift) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -145,6 +146,7 @@ class Study:
         with open_store(self.storage) as store:
             if is_new:
                 info = self._create(store, limits.num_trials)
+                _clear_states(states_folder(self.storage, info.name))
                 limits = replace(limits, num_trials=self._count(limits.num_trials), max_epochs=self.max_epochs)
                 return self._go(Recorder(store, info, self._space), limits, watcher, ())
             info = store.study(self.name)
@@ -350,7 +352,16 @@ def states_folder(storage: str | Path | None, study: str) -> Path | None:
         return None
     text = str(storage).removeprefix("sqlite:///")
     base = Path("headwater.states") if "://" in text else Path(f"{text}.states")
-    return base / "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in study)
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in study)
+    if plain != study or not plain.strip("."):  # so that no two studies share a folder
+        plain = f"{plain.strip('.')}-{blake2b(study.encode(), digest_size=4).hexdigest()}"
+    return base / plain
+
+
+def _clear_states(folder: Path | None) -> None:
+    """Remove what a study of this name left whose record is gone: a new one must not go on from it."""
+    for path in folder.glob("*.safetensors") if folder is not None else ():
+        path.unlink()
 
 
 @contextmanager

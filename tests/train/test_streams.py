@@ -242,3 +242,69 @@ def require_same(ours: Any, theirs: Any) -> None:
             require_same(one, other)
     else:
         assert ours == theirs
+
+
+class Lengths(Dataset[Any]):
+    """Examples of one length, then of another, as a data set sorted by length has them."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x" if index < 20 else "z": torch.full((5 if index < 20 else 6,), index)}
+
+    def __len__(self) -> int:
+        return 40
+
+
+def test_no_example_is_lost_where_its_neighbours_have_another_shape() -> None:
+    expected = list(DataLoader(Lengths(), batch_size=10))
+    require_same(list(open_stream(Lengths(), 0, CPU, batch_size=10)), expected)
+
+
+def test_batches_of_one_may_have_any_shape() -> None:
+    require_same(list(open_stream(Lengths(), 0, CPU, batch_size=1)), list(DataLoader(Lengths(), batch_size=1)))
+
+
+def test_a_sampler_without_a_generator_draws_from_the_pass_and_leaves_the_rest_alone() -> None:
+    sampler = WeightedRandomSampler([1.0] * 10, 10)
+    before = torch.get_rng_state()
+    first = order(open_stream(NUMBERS, 3, CPU, batch_size=5, sampler=sampler))
+    torch.manual_seed(123)
+    assert order(open_stream(NUMBERS, 3, CPU, batch_size=5, sampler=sampler)) == first
+    torch.set_rng_state(before)
+
+
+class Broken(Dataset[Any]):
+    """Data of which some cannot be read."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index >= 12:
+            raise OSError("no such file")
+        return torch.tensor(index)
+
+    def __len__(self) -> int:
+        return 100
+
+
+def test_what_cannot_be_read_raises_where_it_is_asked_for() -> None:
+    batches = iter(open_stream(Broken(), 0, CPU, batch_size=3))
+    assert [next(batches).tolist() for _ in range(4)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    with pytest.raises(OSError, match="no such file"):
+        next(batches)
+
+
+def test_a_pass_that_never_ends_is_not_laid_out_beforehand() -> None:
+    sampler = RandomSampler(NUMBERS, replacement=True, num_samples=10**12)
+    stream = open_stream(NUMBERS, 0, CPU, batch_size=4, sampler=sampler)
+    assert stream.source is None
+    assert len(next(iter(stream))[0]) == 4
+
+
+def test_a_stream_knows_whether_it_is_being_read() -> None:
+    stream = open_numbers()
+    batches = iter(stream)
+    next(batches)
+    assert stream.num_open == 1
+    list(batches)
+    assert stream.num_open == 0
+    for _ in stream:
+        break
+    assert stream.num_open == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -253,3 +254,43 @@ def test_steps_of_the_first_optimizer_are_counted_for_every_lane() -> None:
 
 def stop_first(report: Report) -> Decision:
     return Decision.STOP if report.number == 0 else Decision.CONTINUE
+
+
+def test_epochs_are_counted_once() -> None:
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(1):
+            trial.report(loss=1.0)
+        for _ in trial.epochs(1):
+            trial.report(loss=2.0)
+
+    assert "trial.epochs was called a second time" in run(train, [{}]).ending.error
+
+
+@pytest.mark.parametrize("count", ["3", 2.5, -1, None, True])
+def test_what_is_no_number_of_epochs_is_refused(count: object) -> None:
+    def train(trial: Trial) -> None:
+        list(trial.epochs(count))  # type: ignore[arg-type]  # that is the point
+
+    assert f"trial.epochs got {count!r}; give it how many epochs to train" in run(train, [{}]).ending.error
+
+
+def test_there_is_no_state_to_go_on_from_in_the_middle_of_an_epoch_or_of_a_pass() -> None:
+    def twice(trial: Trial) -> None:
+        for _ in trial.epochs(1):
+            trial.report(loss=1.0)
+            trial.report(loss=2.0)
+
+    def kept(trial: Trial) -> None:
+        batches = iter(trial.prepare_data_loader(torch.arange(10), batch_size=2))
+        for _ in trial.epochs(2):
+            trial.report(loss=next(batches).sum())
+
+    assert [state.epoch for state in run(twice, [{}]).notes.states.values()] == [1]
+    assert run(kept, [{}]).notes.states == {}
+
+
+def test_a_function_that_exits_fails_its_trial_alone() -> None:
+    def train(trial: Trial) -> None:
+        sys.exit("enough")
+
+    assert "SystemExit: enough" in run(train, [{}]).ending.error

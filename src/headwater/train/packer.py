@@ -74,6 +74,13 @@ class Packer:
             self._num_packs += 1
             self._packs |= {lanes[place].number: self._num_packs for place in places}
 
+    def close(self, reason: str) -> None:
+        """Make no more packs."""
+        if self._packing is not None:
+            self._packing = None
+            self._packs = {}
+            self._tell(f"groups train one after the other, not as packs: {reason}", ())
+
     def key(self, lane: Lane) -> Hashable:
         """Return what lanes must agree on to share a group: their pack."""
         return self._packs.get(lane.number)

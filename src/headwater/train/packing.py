@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from headwater.errors import CannotPack, TrialError
 from headwater.fuse.strategies import read_clock
 from headwater.train.frozen import Features
 from headwater.train.sources import Source
@@ -41,6 +42,11 @@ class _Unit(Generic[K, T]):
         return self.pack.share(key, build)
 
     def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
+        if not self.strand.is_here:
+            raise TrialError(
+                "the function reads its data in a thread of its own, which cannot take turns with others; "
+                "use packing=None, or read in the thread that trains"
+            )
         if self.pack.least_progress < self.progress and not is_loaded():
             self.strand.give_way()
         self.progress += num_examples
@@ -82,7 +88,7 @@ class Pack(Generic[K, T]):
     def run(self) -> Iterator[tuple[K, T]]:
         """Train until every unit has ended, and yield each with its answer when it has.
 
-        What a unit raises ends the pack, and is raised here.
+        What a unit raises ends the pack, and is raised here. Whoever breaks off can run it again, or must close it.
         """
         last: _Unit[K, T] | None = None
         try:
@@ -95,8 +101,11 @@ class Pack(Generic[K, T]):
                     self._after_turn(unit.key)
                 if unit.strand.has_ended:
                     yield unit.key, self._let_go(unit)
-        finally:
+        except GeneratorExit:
+            raise
+        except BaseException:
             self.close()
+            raise
 
     @property
     def keys(self) -> list[K]:
@@ -117,7 +126,13 @@ class Pack(Generic[K, T]):
             self._leave(unit)
 
     def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
-        """Return the source that all units with this key read."""
+        """Return the source that all units with this key read.
+
+        Raises:
+            CannotPack: The unit has changed the data set that others read; it is theirs again as they had it.
+        """
+        if key in self._sources and not self._sources[key].keep_settings():
+            raise CannotPack("the function changes its data set, which others read too")
         if key not in self._sources:
             self._sources[key] = build()
             self._sources[key].awaits_readers = lambda: any(not unit.has_read for unit in self._units)

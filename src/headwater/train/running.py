@@ -132,14 +132,14 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
         return Outcome.APART, roster.question or Question(None, str(cause)), ""
     except (StudyError, CannotScaleError):  # not the trial's fault: the study itself is set up wrongly
         raise
-    except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
+    except (Exception, SystemExit) as cause:  # the trial's own code: whatever it raises is the trial's result
         error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
     if roster.question is not None:
         return (Outcome.PARTED if roster.question.recipe else Outcome.APART), roster.question, ""
     return (Outcome.RAISED if error else Outcome.DONE), None, error
 
 
-def _own_frames(cause: Exception) -> TracebackType | None:
+def _own_frames(cause: BaseException) -> TracebackType | None:
     """Leave out our own frame, which tells the user nothing."""
     return cause.__traceback__.tb_next if cause.__traceback__ else None
 

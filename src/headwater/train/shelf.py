@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headwater.errors import StoreError
@@ -36,6 +36,15 @@ class Shelf(Mapping[int, LaneState]):
 
     def __len__(self) -> int:
         return len(self._in_memory if self._folder is None else self._numbers)
+
+    def find_start(self, number: int, tell: Callable[[str], None]) -> int:
+        """Return the epoch that a trial goes on from; one whose state is damaged starts again."""
+        try:
+            return self[number].epoch if number in self else 0
+        except StoreError as error:
+            self.drop(number)
+            tell(f"trial {number} starts again: {error}")
+            return 0
 
     def is_due(self, epoch: int) -> bool:
         """Tell whether trials that go on should be saved after this epoch."""

@@ -162,7 +162,11 @@ class Sorter:
     def _borrow(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> Profile | None:
         """Go by the profile of another kind, where several had such sizes and cost about the same alone."""
         size = min(len(bucket), MAX_LANES)
-        others = [profile for asked, profile in self._known.values() if asked >= size or profile.largest < asked]
+        others = [
+            profile
+            for asked, profile in self._known.values()
+            if profile.measurements and (asked >= size or profile.largest < asked)
+        ]
         if len(others) < NUM_LENDERS or (alone := measure_alone(self._measured, bucket, states)) is None:
             return None
         ratios = [abs(math.log(alone.computing_s / profile.measurements[0].computing_s)) for profile in others]

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from headwater.fuse.strategies import read_clock
 from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
 from headwater.train.frozen import copy_rows
-from headwater.train.seeding import mix_seed
+from headwater.train.seeding import mix_seed, own_randomness
 
 NUM_AHEAD = 256
 """How many examples are loaded at once for readers who take turns, if they are small."""
@@ -71,6 +71,10 @@ class Pass:
             start = span.stop
         return start >= stop
 
+    def bound(self, place: int) -> int:
+        """Return the end of the block that ends at or after this place."""
+        return min(-(-place // BLOCK) * BLOCK, len(self.order))
+
     def blocks(self, start: int, stop: int) -> list[tuple[int, list[int]]]:
         """Return a seed and indices for each block between these places."""
         firsts = range(start, stop, BLOCK)
@@ -95,6 +99,7 @@ class Source:
         """Whether a batch is nothing but rows of tensors, so that examples can be collated before they are cut."""
         self._readers: dict[Reader, tuple[int, int]] = {}
         self._passes: dict[int, Pass] = {}
+        self._settings = dict(getattr(loader.dataset, "__dict__", {}))
         self._workers: DataLoader[Any] | None = None
         self._feed: list[Any] = []
 
@@ -105,6 +110,15 @@ class Source:
         if number not in self._passes:
             self._passes[number] = Pass(number, self._draw_order(number), mix_seed(self._seed, "pass", number))
         return self._passes[number]
+
+    def keep_settings(self) -> bool:
+        """Give the data set back what was changed in it since it last loaded; tell whether nothing was."""
+        now = getattr(self._loader.dataset, "__dict__", {})
+        if now.keys() == self._settings.keys() and all(now[name] is value for name, value in self._settings.items()):
+            return True
+        now.clear()
+        now.update(self._settings)
+        return False
 
     def leave(self, seat: object) -> None:
         """Keep nothing any more for who reads from this seat."""
@@ -119,27 +133,43 @@ class Source:
             span = one.find(place) or self._load(one, place, stop)
             pieces.append((span, place - span.start, min(stop, span.stop) - span.start))
             place = span.stop
-        batch = self._join(pieces)
+        batch = self._join(one, pieces)
         self.seconds += read_clock() - begin
         self._readers[reader] = (one.number, stop)
         self._forget()
         return batch
 
     def _draw_order(self, number: int) -> list[int]:
-        """Draw the order of a pass as a loader of torch draws it."""
-        for generator in find_generators(self._loader):
-            generator.manual_seed(mix_seed(self._seed, "pass", number))
-        torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # what torch seeds workers with
-        return list(self._loader.sampler)
+        """Draw the order of a pass as a loader of torch draws it; samplers without a generator get a seed too."""
+        seed = mix_seed(self._seed, "pass", number)
+        with own_randomness(seed):
+            for generator in find_generators(self._loader):
+                generator.manual_seed(seed)
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # torch seeds workers with it
+            return list(self._loader.sampler)
 
     def _load(self, one: Pass, place: int, stop: int) -> Span:
+        """Load from a place on, further than asked for if that can be done."""
         start = place // BLOCK * BLOCK
-        later = [span.start for span in one.spans if span.start > place]
-        stop = min([-(-(stop + self._count_ahead(one)) // BLOCK) * BLOCK, len(one.order), *later])
-        span = self._load_span(one, start, stop)
+        ends = [
+            min([one.bound(end), *(span.start for span in one.spans if span.start > place)])
+            for end in (stop + self._count_ahead(one), stop)
+        ]
+        span = self._load_safely(one, start, [*dict.fromkeys(ends), min(stop, len(one.order))])
+        self._settings = dict(getattr(self._loader.dataset, "__dict__", {}))  # a data set may count, or remember
         self.num_loaded += span.stop - span.start
         one.spans = sorted([*one.spans[-NUM_KEPT:], span], key=lambda span: span.start)
         return span
+
+    def _load_safely(self, one: Pass, start: int, stops: Sequence[int]) -> Span:
+        """Load up to the first of these places for which nothing raises: nobody has asked for what comes later yet."""
+        *others, last = stops
+        for stop in others:
+            try:
+                return self._load_span(one, start, stop)
+            except Exception:
+                continue
+        return self._load_span(one, start, last)
 
     def _count_ahead(self, one: Pass) -> int:
         """Return how many examples to load beyond what is asked for: more make longer turns, few take little memory."""
@@ -169,10 +199,16 @@ class Source:
             one.workers = self._open_workers([one.blocks(at, min(at + size, len(one.order))) for at in starts])
         examples = next(one.workers)
         one.num_fetched += len(examples)
+        if one.num_fetched == len(one.order):
+            next(one.workers, None)  # so that the workers end now, and not when they are collected
         return examples
 
     def _open_workers(self, feed: list[Any]) -> Iterator[list[Any]]:
         """Set workers to load a pass: those that persist, unless they still load another one."""
+        with own_randomness(self._seed):  # torch draws a seed for the workers
+            return self._set_to_work(feed)
+
+    def _set_to_work(self, feed: list[Any]) -> Iterator[list[Any]]:
         are_busy = any(one.workers is not None and one.num_fetched < len(one.order) for one in self._passes.values())
         if not self._loader.persistent_workers or are_busy:
             return iter(build_workers(self._loader, feed))
@@ -185,14 +221,14 @@ class Source:
         """Collate examples into tensors with a row for each; None where batches must be collated one by one."""
         try:
             columns = default_collate(examples)
-        except (RuntimeError, TypeError):  # of different shapes, or of kinds that a batch will complain about
+        except Exception:
             self._has_rows = False
             return None
         leaves = tree_leaves(columns)
         self._has_rows = all(isinstance(leaf, Tensor) and leaf.shape[:1] == (len(examples),) for leaf in leaves)
         return columns if self._has_rows else None
 
-    def _join(self, pieces: Sequence[tuple[Span, int, int]]) -> Any:
+    def _join(self, one: Pass, pieces: Sequence[tuple[Span, int, int]]) -> Any:
         """Make a batch of rows of spans, in memory of its own: whoever writes into it spoils it for nobody."""
         if all(span.columns is not None for span, _, _ in pieces):
             (span, a, b), *others = pieces
@@ -202,10 +238,16 @@ class Source:
             return tree_map(lambda *leaves: torch.cat(leaves), *parts)
         examples: list[Any] = []
         for span, a, b in pieces:
-            examples += span.examples[a:b]
+            examples += self._examples_of(one, span)[a:b]
         if self._collate is not None and (len(self._readers) > 1 or self.awaits_readers()):  # it may hand them out
             return self._move(self._collate(copy.deepcopy(examples)))
         return self._move((self._collate or default_collate)(examples))
+
+    def _examples_of(self, one: Pass, span: Span) -> list[Any]:
+        """Return the examples of a span; one that was collated before others could not be is loaded again."""
+        if span.columns is not None:
+            span.examples = fetch_blocks(self._loader.dataset, one.blocks(span.start, span.stop))
+        return span.examples
 
     def _move(self, batch: Any) -> Any:
         return move(batch, self._device, pins=self._loader.pin_memory)

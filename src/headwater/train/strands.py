@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
-from threading import Semaphore, Thread
+from threading import Semaphore, Thread, current_thread
 from typing import Generic, TypeVar
 
 from headwater.errors import StrandEnds
@@ -31,6 +31,11 @@ class Strand(Generic[T]):
         self._is_done = False
         self._randomness: Randomness | None = None
         self._thread = Thread(target=copy_context().run, args=(self._run,), daemon=True)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this thread that does the work."""
+        return self._thread is current_thread()
 
     @property
     def has_ended(self) -> bool:

@@ -19,6 +19,8 @@ _CARRIED = (
     "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
     "prefetch_factor", "persistent_workers", "in_order",
 )  # fmt: skip
+MAX_EXAMPLES = 4_000_000
+"""A longer pass, such as an endless one, is not laid out beforehand."""
 
 
 class Seat(Protocol):
@@ -89,6 +91,8 @@ class Stream:
         """What it reads; None where only the loader itself can tell what comes next."""
         self.num_passes = 0
         """How often the data was gone through; a resumed trial sets it."""
+        self.num_open = 0
+        """How many iterators are in the middle of a pass."""
         self._seed = seed
         self._device = device
         self._seat = seat
@@ -96,7 +100,16 @@ class Stream:
     def __iter__(self) -> Iterator[Any]:
         number = self.num_passes
         self.num_passes += 1
-        return self._iterate_loader(number) if self.source is None else self._iterate_source(self.source, number)
+        batches = self._iterate_loader(number) if self.source is None else self._iterate_source(self.source, number)
+        return self._watch(batches)
+
+    def _watch(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Know whether somebody is in the middle of a pass."""
+        self.num_open += 1
+        try:
+            yield from batches
+        finally:
+            self.num_open -= 1
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -160,11 +173,9 @@ def _open_source(
     loader: DataLoader[Any], options: dict[str, Any], seed: int, device: torch.device, seat: Seat
 ) -> Source | None:
     """Return what gives a loader's examples one by one; None where its batches are no stretches of one order."""
-    if (
-        isinstance(loader.dataset, IterableDataset)
-        or loader.batch_size is None
-        or not hasattr(loader.sampler, "__len__")
-    ):
+    sampler: Any = loader.sampler
+    is_listed = not isinstance(loader.dataset, IterableDataset) and hasattr(sampler, "__len__")
+    if not is_listed or loader.batch_size is None or len(sampler) > MAX_EXAMPLES:
         return None
     collate: Collate | None = options.get("collate_fn")
     order = options.get("sampler") or bool(options.get("shuffle"))

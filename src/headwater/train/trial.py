@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, Protocol, TypeVar, cast
 
 import torch
@@ -68,6 +69,7 @@ class Trial:
         self._epoch = lanes[0].start_epoch
         self._last_report = lanes[0].start_epoch
         self._uses_epochs = False
+        self._is_in_epoch = False
         self._compiler = compiler
         self._seat = seat or Alone()
         self._num_epochs: int | None = None
@@ -123,16 +125,30 @@ class Trial:
         """Count epochs from 0, or from where the trial left off.
 
         Random numbers are seeded afresh for each epoch, so that a trial that pauses and goes on draws what it would
-        have drawn without the pause.
+        have drawn without the pause. What else the function keeps in variables is lost when it pauses.
+
+        Raises:
+            TrialError: `count` is no number of epochs, or the epochs were counted already.
         """
+        if self._uses_epochs:
+            raise TrialError(
+                "trial.epochs was called a second time; count all epochs in one loop, and tell its parts by the number"
+            )
+        count = _count_of(count)
         self._uses_epochs = True
-        self._control.expect(int(count))
-        self._num_epochs = int(count) - self._epoch
-        for epoch in range(self._epoch, int(count)):
+        self._control.expect(count)
+        return self._count_epochs(count)
+
+    def _count_epochs(self, count: int) -> Iterator[int]:
+        self._num_epochs = count - self._epoch
+        for epoch in range(self._epoch, count):
             self._epoch = epoch
+            self._is_in_epoch = True
             seed_everything(mix_seed(self.seed, "epoch", epoch))
             yield epoch
-        self._epoch = int(count)
+        self._epoch = count
+        self._is_in_epoch = False
+        seed_everything(mix_seed(self.seed, "epoch", count))
 
     def report(self, **metrics: Any) -> None:
         """Hand in the metrics of an epoch: numbers, or tensors of one element. Call it once per epoch.
@@ -178,7 +194,9 @@ class Trial:
         self._engine.narrow(places)
 
     def _capture(self, number: int, epoch: int) -> LaneState | None:
-        if not self._uses_epochs:
+        """Copy a lane's state, where the function could start again there: at the one report of an epoch, all read."""
+        is_between = self._is_in_epoch and epoch == self._epoch + 1
+        if not is_between or any(stream.num_open for stream in self._streams):
             return None
         place = [lane.number for lane in self._lanes].index(number)
         state = self._engine.capture(place, epoch)
@@ -193,6 +211,15 @@ class Trial:
             return None
         saved = [(getattr(state, kind)[index], state.is_inherited) for state in self._states]
         return [Inherited(state) if is_inherited else state for state, is_inherited in saved]
+
+
+def _count_of(count: Any) -> int:
+    """Read a number of epochs, which may differ by lane: then the lanes part."""
+    one = count.one() if isinstance(count, PerLane) else count
+    is_number = isinstance(one, Real) and not isinstance(one, bool)
+    if not is_number or float(one) != max(round(float(one)), 0):
+        raise TrialError(f"trial.epochs got {one!r}; give it how many epochs to train, a whole number")
+    return int(one)
 
 
 def _same_for_all(options: Mapping[str, Any]) -> dict[str, Any]:
