@@ -36,7 +36,7 @@ from headwater.trials import Lane
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MOMENTUM = 0.9
-NUM_ROUNDS = 3
+NUM_ROUNDS = 2
 TURN_S = 0.03
 WARM_UP_STEPS, WARM_UP_S = 32, 3.0
 Steps: TypeAlias = Callable[[int], None]

@@ -284,8 +284,9 @@ class Broken(Dataset[Any]):
         return 100
 
 
-def test_what_cannot_be_read_raises_where_it_is_asked_for() -> None:
-    batches = iter(open_stream(Broken(), 0, CPU, batch_size=3))
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_cannot_be_read_raises_where_it_is_asked_for(num_workers: int) -> None:
+    batches = iter(open_stream(Broken(), 0, CPU, batch_size=3, num_workers=num_workers))
     assert [next(batches).tolist() for _ in range(4)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
     with pytest.raises(OSError, match="no such file"):
         next(batches)

@@ -167,7 +167,7 @@ class Source:
         for stop in others:
             try:
                 return self._load_span(one, start, stop)
-            except Exception:
+            except Exception:  # of the user's data set; it raises again where the example is asked for
                 continue
         return self._load_span(one, start, last)
 
@@ -197,7 +197,11 @@ class Source:
             size = -(-(self._loader.batch_size or 1) // BLOCK) * BLOCK
             starts = range(0, len(one.order), size)
             one.workers = self._open_workers([one.blocks(at, min(at + size, len(one.order))) for at in starts])
-        examples = next(one.workers)
+        try:
+            examples = next(one.workers)
+        except Exception:
+            one.num_fetched = -1  # they are out of step; what is left of the pass is loaded here
+            raise
         one.num_fetched += len(examples)
         if one.num_fetched == len(one.order):
             next(one.workers, None)  # so that the workers end now, and not when they are collected
@@ -221,7 +225,7 @@ class Source:
         """Collate examples into tensors with a row for each; None where batches must be collated one by one."""
         try:
             columns = default_collate(examples)
-        except Exception:
+        except Exception:  # they differ in shape or kind; a batch that is no better raises again
             self._has_rows = False
             return None
         leaves = tree_leaves(columns)
