@@ -284,7 +284,10 @@ def compare(options: argparse.Namespace) -> None:
             show = partial(show_row, num_wanted=options.trials)
             ours = 0.0
             for seed in range(options.seeds):
-                request = Request(who="Headwater", workload=name, search=search, num_trials=options.trials, seed=seed)
+                request = Request(
+                    who="Headwater", workload=name, search=search, num_trials=options.trials, seed=seed,
+                    scale=options.scale,
+                )  # fmt: skip
                 outcome = run_apart(sys.executable, request)
                 ours = ours or outcome.seconds
                 print(show(request, outcome, ours=ours), flush=True)
@@ -326,6 +329,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--random-trials", type=int, default=20, help="how many of them the peers run at random search")
     parser.add_argument("--asha-trials", type=int, default=200, help="how many of them the peers run at ASHA")
+    parser.add_argument("--scale", type=int, default=8, help="Headwater searches at 1/SCALE of the width")
     parser.add_argument("--seeds", type=int, default=1, help="under how many seeds Headwater runs")
     parser.add_argument("--ablation", type=int, default=60, metavar="TRIALS", help="0 for none")
     parser.add_argument("--request", help=argparse.SUPPRESS)
