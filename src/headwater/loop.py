@@ -79,15 +79,15 @@ class Loop:
 
     def run(self) -> None:
         """Search until the searcher has nothing more to propose, a limit is reached, or someone asks to stop."""
-        from headwater.fuse.strategies import read_clock
+        from headwater.fuse.strategies import read_process_clock
 
-        begin = read_clock()
+        begin = read_process_clock()
         with self._presence:
             for callback in self._tools.callbacks:
                 callback.on_study(self._info, self._tools.recorder.store)
             self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
             self._search()
-        self._seconds_busy = read_clock() - begin
+        self._seconds_busy = read_process_clock() - begin
         self._keep_unfinished()
         figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
         self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
@@ -253,6 +253,11 @@ class Loop:
 
     def _check_limits(self) -> None:
         """End the run if a limit is reached; what is under way stays resumable."""
+        if (reason := self._find_end()) is not None:
+            raise StudyEnds(reason)
+
+    def _find_end(self) -> str | None:
+        """Return why the run is to end now."""
         reason = self.stop_reason
         left_over = self._limits.reserve(self._steps_of_trial) if self._limits.reserve else 0.0
         if self._limits.seconds is not None and self._tally.seconds + left_over >= self._limits.seconds:
@@ -260,8 +265,7 @@ class Loop:
             reason = f"the time budget of {self._limits.seconds:g} s is used up{rest}"
         if self._limits.target is not None and self._tally.has_reached(self._limits.target):
             reason = f"trial {self._tally.best_number} reached the target of {self._limits.target:g}"
-        if reason is not None:
-            raise StudyEnds(reason)
+        return reason
 
     def _open(self, segments: Sequence[Segment]) -> list[Lane]:
         """Make lanes of segments: new trials from the start or from a parent's state, known ones from their own."""
@@ -315,6 +319,8 @@ class Loop:
         """Call the training function for a group."""
         from headwater.train.running import run_group
 
+        if seat is not None and self._steps_of_trial:  # others have reported: who has not begun need not begin
+            self._check_limits()
         lanes = shift.group.lanes
         self._tally.advance(shift.key, shift.epoch, len(lanes))
         states = [self._tools.shelf[lane.number] for lane in lanes] if shift.epoch else None
@@ -326,7 +332,7 @@ class Loop:
     def find_mates(self, epochs: Collection[int]) -> list[TrialGroup]:
         """Return groups that can start at these epochs, as many as their pack takes in."""
         num_free = self._tools.packer.count_free(len(epochs))
-        if not num_free or self.stop_reason is not None:
+        if not num_free or self._find_end() is not None:
             return []
         self._enlist(self._propose())
         mates = [group for group in self._waiting if group.lanes[0].start_epoch in epochs][:num_free]
@@ -334,7 +340,7 @@ class Loop:
         return mates
 
     def hear_refusal(self, group: TrialGroup, reason: str) -> None:
-        """Pack no more, and let a group that must not be in a pack train alone."""
+        """Make no more packs; the group trains alone."""
         self._tools.packer.close(reason)
         self._waiting.appendleft(group)
 

@@ -218,7 +218,7 @@ class Study:
     def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
         from headwater.train.compiling import Compiler
         from headwater.train.memory import keep_freed_memory
-        from headwater.train.packer import Packer
+        from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
         from headwater.train.running import Workshop, choose_device
         from headwater.train.shelf import Shelf
         from headwater.train.sorting import Sorter
@@ -249,7 +249,8 @@ class Study:
             shares_loading=self.packing is not None,
         )
         packing = None if self.packing is None else Packing(self.packing)
-        packer = Packer(workshop, packing, self._space, Random(self.seed), tell)
+        num_units = MAX_UNITS if limits.seconds is None else HURRIED_UNITS
+        packer = Packer(workshop, packing, self._space, Random(self.seed), tell, num_units)
         num_lanes = self.lanes if isinstance(self.lanes, int) else None
         tools = Tools(
             searcher=searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known),

@@ -36,6 +36,13 @@ def read_clock() -> float:
     return time.perf_counter()
 
 
+def read_process_clock() -> float:
+    """Tell the time as `read_clock` does, for work that several threads do in turns."""
+    if torch.get_num_threads() == 1 and not torch.accelerator.is_available():
+        return time.process_time()
+    return time.perf_counter()
+
+
 class Strategies:
     """Remembers the fastest way per key; the ways of one key must give the same answer.
 

@@ -29,6 +29,7 @@ def choose_num_lanes(
     gain = _cost(alone, shares_loading) / _cost(chosen, shares_loading)
     if chosen.num_lanes == 1 or gain < WORTHWHILE:
         return 1, "no group was faster than separate training"
+    gain = alone.seconds_per_lane_step / chosen.seconds_per_lane_step
     limited = " that fits in memory" if len(fitting) < len(measurements) else ""
     return chosen.num_lanes, f"{gain:.1f} times as fast per step as separate training, the best size{limited}"
 

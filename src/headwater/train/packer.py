@@ -33,6 +33,8 @@ MAX_RANDOM = 8
 """How many trials are put together at random."""
 WORTHWHILE = 0.1
 """The share of the time that a pack must save: it takes memory, and its trials come to their ends later."""
+HURRIED_UNITS = 8
+"""How many where the time is limited, so that some trials come to their end."""
 MAX_UNITS = 64
 """How many groups a pack takes: more would save hardly more, and all of them would wait for one another."""
 
@@ -47,12 +49,14 @@ class Packer:
         space: Space,
         rng: Random,
         tell: Callable[[str, Sequence[Lane]], None],
+        max_units: int = MAX_UNITS,
     ) -> None:
         self._workshop = workshop
         self._packing = packing
         self._space = space
         self._rng = rng
         self._tell = tell
+        self._max_units = max_units
         self._packs: dict[int, int] = {}
         self._num_packs = 0
         self._cost: UnitCost | None = None
@@ -64,7 +68,7 @@ class Packer:
         if self._packing is not Packing.COST or self._cost is None:
             return 0
         num_fitting = self._count_room() // max(self._cost.memory_bytes or 0, 1)
-        return int(max(min(MAX_UNITS - num_units, num_fitting), 0))
+        return int(max(min(self._max_units - num_units, num_fitting), 0))
 
     def assign(self, lanes: Sequence[Lane]) -> None:
         """Put trials in packs before they are sorted into groups, where the way of packing goes by configurations."""
@@ -98,10 +102,10 @@ class Packer:
     def _partition(self, lanes: Sequence[Lane]) -> list[list[int]]:
         configs = [lane.config for lane in lanes]
         if self._packing is Packing.KNN:
-            return pack_neighbours(len(lanes), tabulate_distances(self._space, configs), NEAR, _are_few, self._rng)
+            return pack_neighbours(len(lanes), tabulate_distances(self._space, configs), NEAR, self._are_few, self._rng)
         if self._packing is Packing.RANDOM:
-            return pack_randomly(len(lanes), MAX_RANDOM, _are_few, self._rng)
-        return pack_by_key([read_batch_size(config) for config in configs], _are_few)
+            return pack_randomly(len(lanes), MAX_RANDOM, self._are_few, self._rng)
+        return pack_by_key([read_batch_size(config) for config in configs], self._are_few)
 
     def _take_by_cost(self, mates: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
         cost = self._measure(mates[0], states)
@@ -129,8 +133,11 @@ class Packer:
         """Return whether units fit in memory together."""
         room = self._count_room()
         return lambda places: (
-            len(places) <= MAX_UNITS and sum(units[place].memory_bytes or 0 for place in places) <= room
+            len(places) <= self._max_units and sum(units[place].memory_bytes or 0 for place in places) <= room
         )
+
+    def _are_few(self, places: Sequence[int]) -> bool:
+        return len(places) <= self._max_units
 
     def _count_room(self) -> float:
         """Return how many bytes a pack may take now."""
@@ -159,7 +166,3 @@ def _resize(cost: UnitCost, ratio: float) -> UnitCost:
     """Estimate a unit that has this many times the lanes."""
     memory = None if cost.memory_bytes is None else int(cost.memory_bytes * ratio)
     return replace(cost, compute_s=cost.compute_s * ratio, memory_bytes=memory)
-
-
-def _are_few(places: Sequence[int]) -> bool:
-    return len(places) <= MAX_UNITS
