@@ -295,3 +295,18 @@ def test_trials_that_raise_do_not_disturb_the_choice_of_lanes(seed: int) -> None
     space = {"lr": hw.loguniform(1e-2, 0.5), "width": hw.choice([1, 2, 3])}
     result = hw.Study(train, space=space, metric="loss", storage=None, seed=seed).run(num_trials=12)
     assert {trial.status for trial in result.trials} == {Status.COMPLETED, Status.FAILED}
+
+
+def test_a_kind_that_raises_does_not_keep_the_others_from_training_as_lanes() -> None:
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Linear(2, 1))
+        if trial.config["kind"] == "a bad one":
+            raise ValueError("no such kind")
+        trial.report(loss=model(torch.ones(1, 2)) * trial.config["lr"])
+
+    space = {"lr": hw.uniform(0.1, 1.0), "kind": hw.choice(["a bad one", "good"])}
+    result = hw.Study(train, space=space, metric="loss", storage=None, lanes="auto").run(num_trials=12)
+    assert [trial.config["kind"] for trial in result.trials[:2]] == ["a bad one"] * 2, "or it would show nothing"
+    assert [profile.label for profile in result.profiles if profile.largest > 1] == ["kind = good"]
+    statuses = {trial.config["kind"]: trial.status for trial in result.trials}
+    assert statuses == {"a bad one": Status.FAILED, "good": Status.COMPLETED}

@@ -13,16 +13,12 @@ Key: TypeAlias = tuple[Hashable, ...]
 def bucket_lanes(
     lanes: Sequence[Lane], recipes: Sequence[Recipe], pack_of: Callable[[Lane], Hashable] = lambda lane: None
 ) -> dict[Key, list[Lane]]:
-    """Sort lanes into buckets that may share groups: same start, seed and pack, same value of every recipe.
-
-    In a bucket, lanes that differ in numbers only are neighbours: those with the same optimizer or activation lie side
-    by side in the stacks then, and are computed without copies.
-    """
+    """Sort lanes into buckets that may share groups: same start, seed and pack, same value of every recipe."""
     buckets: dict[Key, list[Lane]] = {}
     for lane in lanes:
         key = (lane.seed, lane.start_epoch, pack_of(lane), *kind_of(lane, recipes))
         buckets.setdefault(key, []).append(lane)
-    return {key: sorted(bucket, key=lambda lane: _names_in(lane.config)) for key, bucket in buckets.items()}
+    return buckets
 
 
 def kind_of(lane: Lane, recipes: Sequence[Recipe]) -> Key:
@@ -31,7 +27,11 @@ def kind_of(lane: Lane, recipes: Sequence[Recipe]) -> Key:
 
 
 def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:
-    """Cut a bucket into groups of at most `num_lanes`, in order."""
+    """Cut a bucket into groups of at most `num_lanes`; lanes that differ in numbers only are neighbours.
+
+    So those with the same optimizer or activation lie side by side in the stacks, and are computed without copies.
+    """
+    lanes = sorted(lanes, key=lambda lane: _names_in(lane.config))
     starts = range(0, len(lanes), num_lanes)
     return [TrialGroup(lanes=tuple(lanes[start : start + num_lanes])) for start in starts]
 

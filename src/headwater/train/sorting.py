@@ -153,11 +153,17 @@ class Sorter:
         return min(profile.num_lanes, size), None
 
     def _profile(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> tuple[Profile, Question | None]:
+        """Measure a bucket; where some of its lanes raise, the rest tells how many pay."""
         profile, ending = profile_lanes(self._measured, bucket, states)
-        question = ending.question if ending is not None else None
-        if question is None:
-            self._note(profile, bucket[0])
-        return profile, question
+        if ending is not None and ending.question is not None:
+            return profile, ending.question
+        raised = {lane.number for lane in ending.lanes} if ending is not None else set()
+        sound = [place for place, lane in enumerate(bucket) if lane.number not in raised]
+        if raised and len(sound) > 1:
+            saved = None if states is None else [states[place] for place in sound]
+            return self._profile([bucket[place] for place in sound], saved)
+        self._note(profile, bucket[0])
+        return profile, None
 
     def _borrow(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> Profile | None:
         """Go by the profile of another kind, where several had such sizes and cost about the same alone."""
