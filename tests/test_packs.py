@@ -149,6 +149,24 @@ def test_worker_processes_load_what_this_process_would() -> None:
     assert [report.metrics for report in units[0].reports[0]] == [report.metrics for report in units[1].reports[0]]
 
 
+def test_each_batch_size_takes_the_steps_of_the_paper() -> None:
+    data = TensorDataset(torch.arange(10_000))
+    steps: dict[int, list[int]] = {20: [], 50: [], 100: []}
+
+    def train(trial: hw.Trial) -> None:
+        size = trial.config["batch_size"]
+        for _ in trial.epochs(1):
+            for (x,) in trial.prepare_data_loader(data, batch_size=size, shuffle=True):
+                steps[size] += x.tolist()
+            trial.report(num_steps=len(steps[size]) / size)
+
+    units = [hw.Unit(train, {"batch_size": size}) for size in steps]
+    list(hw.pack(units, device="cpu").run())
+    assert [unit.reports[0][-1].metrics["num_steps"] for unit in units] == [500, 200, 100]
+    assert steps[20] == steps[50] == steps[100]
+    assert sorted(steps[20]) == list(range(10_000))
+
+
 def test_a_waiting_unit_is_loaded_when_another_has_ended() -> None:
     late = hw.Unit(training(mlp, DATA, 2), config(10))
     pack = hw.pack([hw.Unit(training(mlp, DATA, epochs), config(50)) for epochs in (1, 5)], device="cpu")
@@ -167,7 +185,7 @@ def test_a_unit_that_is_freed_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     pack = hw.pack([first, hw.Unit(training(cnn, DATA, 1), config(20))], device="cpu")
     for unit in pack.run():
         if unit is not first:
-            checkpoint = hw.free(first, pack)
+            checkpoint = hw.free(first)
     assert first not in pack.units
     assert 1 <= checkpoint.epoch < 4
     checkpoint.save(tmp_path)
@@ -226,7 +244,7 @@ def test_lanes_that_parted_go_on_from_where_each_was_freed() -> None:
     whole, first = hw.Unit(train, configs), hw.Unit(train, configs)
     run_alone(whole)
     pack = hw.pack([first, hw.Unit(training(cnn, DATA, 2), config(10))], device="cpu")
-    checkpoint = next(hw.free(first, pack) for unit in pack.run() if unit is not first)
+    checkpoint = next(hw.free(first) for unit in pack.run() if unit is not first)
     rest = run_alone(hw.Unit(train, configs, checkpoint=checkpoint))
     for mine, others in zip(rest.reports, whole.reports, strict=True):
         assert mine[-1].metrics == others[-1].metrics
@@ -236,7 +254,7 @@ def test_a_checkpoint_is_not_changed_by_who_goes_on_from_it() -> None:
     train = training(mlp, DATA, 4)
     first = hw.Unit(train, config(50, "Adam", 0.01))
     pack = hw.pack([first, hw.Unit(training(cnn, DATA, 1), config(20))], device="cpu")
-    checkpoint = next(hw.free(first, pack) for unit in pack.run() if unit is not first)
+    checkpoint = next(hw.free(first) for unit in pack.run() if unit is not first)
     ends = [run_alone(hw.Unit(train, config(50, "Adam", 0.01), checkpoint=checkpoint)) for _ in range(2)]
     assert ends[0].reports[0][-1].metrics == ends[1].reports[0][-1].metrics
 
@@ -360,12 +378,12 @@ def test_an_exception_of_the_caller_ends_all_units() -> None:
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     unit = hw.Unit(training(mlp, DATA, 1), config(50))
     pack = hw.pack([unit], device="cpu")
-    with pytest.raises(StudyError, match="in the pack already"):
+    with pytest.raises(StudyError, match="is in a pack already"):
         hw.load(unit, pack)
     with pytest.raises(StudyError, match="at least one configuration"):
         hw.Unit(training(mlp, DATA, 1), [])
-    with pytest.raises(StudyError, match="is not in this pack"):
-        hw.free(hw.Unit(training(mlp, DATA, 1), config(50)), pack)
+    with pytest.raises(StudyError, match="is in no pack; load it first"):
+        hw.free(hw.Unit(training(mlp, DATA, 1), config(50)))
     with pytest.raises(StudyError, match="cannot be used"):
         hw.pack([unit], device="no such device")
     with pytest.raises(StoreError, match="cannot be read"):

@@ -79,6 +79,8 @@ class Unit:
     """What each of its lanes has reported."""
     errors: dict[int, str] = field(init=False, default_factory=dict)
     """The tracebacks of lanes that raised, by place."""
+    pack: UnitPack | None = field(init=False, default=None)
+    """The pack that it is or was in."""
 
     def __post_init__(self) -> None:
         if not callable(self.train):
@@ -120,7 +122,6 @@ class UnitPack:
         self.device = choose_device(device)
         self._pack: Pack[_Part, Ending] = Pack()
         self._jobs: dict[Unit, _Job] = {}
-        self._known: set[Unit] = set()
         for unit in units:
             self.load(unit)
 
@@ -138,11 +139,11 @@ class UnitPack:
         """Add a unit; it trains with the others from its first turn on.
 
         Raises:
-            StudyError: It is loaded already.
+            StudyError: It is or was in a pack already.
         """
-        if unit in self._jobs:
-            raise StudyError(f"unit {unit.name!r} is in the pack already; make another one to train it twice")
-        self._known.add(unit)
+        if unit.pack is not None:
+            raise StudyError(f"unit {unit.name!r} is in a pack already; make another one to train it twice")
+        unit.pack = self
         self._jobs[unit] = _Job(unit, self.device)
         self._add(self._jobs[unit], self._jobs[unit].groups)
 
@@ -172,7 +173,7 @@ class UnitPack:
         Raises:
             StudyError: It is not in the pack, or does not count its epochs by `trial.epochs`, so that nothing is kept.
         """
-        if unit not in self._known:
+        if unit.pack is not self:
             raise StudyError(f"unit {unit.name!r} is not in this pack; load it first")
         if unit in self._jobs:
             job = self._jobs[unit]
@@ -215,9 +216,15 @@ def load(unit: Unit, device: str | UnitPack = "auto") -> UnitPack:
     return device
 
 
-def free(unit: Unit, device: UnitPack) -> Checkpoint:
-    """Take a unit off a device at its next report, and return what it has learnt."""
-    return device.free(unit)
+def free(unit: Unit) -> Checkpoint:
+    """Take a unit off its device at its next report, and return what it has learnt.
+
+    Raises:
+        StudyError: It is in no pack, or nothing of it was kept.
+    """
+    if unit.pack is None:
+        raise StudyError(f"unit {unit.name!r} is in no pack; load it first")
+    return unit.pack.free(unit)
 
 
 @dataclass(eq=False, slots=True)
