@@ -145,9 +145,9 @@ class KillAt(Callback):
 
 
 @pytest.mark.parametrize("num_reports", [1, 2, 5, 7])
-@pytest.mark.parametrize("save_every", [1, 3, None])
+@pytest.mark.parametrize("save_every", [1, 3, "auto", None])
 def test_a_resumed_study_ends_like_an_uninterrupted_one(
-    tmp_path: Path, num_reports: int, save_every: int | None
+    tmp_path: Path, num_reports: int, save_every: int | str | None
 ) -> None:
     study = replace(STUDY, storage=tmp_path / "study.db", save_every=save_every)
     with pytest.raises(Killed):

@@ -5,7 +5,6 @@ Torch is imported by `run` and `doctor` alone, and only when they need it: the o
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,19 +17,23 @@ from rich.markup import escape
 from rich.text import Text
 
 from headwater.errors import StudyError
-from headwater.record_verbs import export, mirror, save_weights, stop
+from headwater.record_verbs import best, export, mirror, show, stop
 from headwater.terminal import (
     DEFAULT_STORAGE,
     FAILED,
     INTERRUPTED,
     MEMORY_NAMES,
     STORAGE_VARIABLE,
+    FileArgument,
+    LanesOption,
+    PackingOption,
+    QuietOption,
     StorageOption,
-    StudyArgument,
+    TargetOption,
+    TimeBudgetOption,
     name_storage,
     open_err,
     open_out,
-    read_stored,
     show_command,
     telling_errors,
 )
@@ -38,7 +41,7 @@ from headwater.terminal import (
 if TYPE_CHECKING:
     from headwater.doctor import Check
     from headwater.loading import Loaded
-    from headwater.report.progress import LiveProgress, PlainLog
+    from headwater.report.progress import RunWatcher
     from headwater.study import Study
     from headwater.trials import Result
 
@@ -84,37 +87,32 @@ def headwater(
 
 @app.command()
 def run(  # noqa: PLR0913 - one parameter for each option
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that defines the study.")],
+    file: FileArgument,
     trials: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many trials to train; NUM_TRIALS in FILE by default.")
+    ] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many epochs a trial trains at most.")
     ] = None,
     storage: Annotated[
         str | None,
         typer.Option(metavar="URL", envvar=STORAGE_VARIABLE, help="Where the record goes: a path or a database URL."),
     ] = None,
-    lanes: Annotated[
-        str | None, typer.Option(metavar="auto|N", help="How many trials train as one; auto measures what is fastest.")
-    ] = None,
-    packing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="cost|knn|random|batch_size|none",
-            help="Which groups train as a pack, loading their data once.",
-        ),
-    ] = None,
+    lanes: LanesOption = None,
+    packing: PackingOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
     surrogate: Annotated[
         str | None,
         typer.Option(metavar="auto|N", help="Search on models of 1/N of the width, then train the target; 1 for not."),
     ] = None,
-    time_budget: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="When to be done, with the target too.")
-    ] = None,
+    time_budget: TimeBudgetOption = None,
+    target: TargetOption = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What the record calls the study.")] = None,
     study: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE to run, if there are several.")
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Run the study that a file defines, and show what it found.
 
@@ -122,47 +120,54 @@ def run(  # noqa: PLR0913 - one parameter for each option
     function study() that returns one. The options take the place of what the study itself says.
     """
     with telling_errors():
-        from headwater.loading import load_study
-
-        with open_err().status(f"loading {escape(str(file))}"):
-            loaded = load_study(file, study)
-        options = {"storage": storage, "lanes": _read_count(lanes), "seed": seed, "search": search, "name": name}
-        chosen = _override(_set_packing(loaded.study, packing), {**options, "surrogate": _read_count(surrogate)})
+        loaded = _load(file, study)
+        options = {"storage": storage, "seed": seed, "search": search, "name": name, "max_epochs": max_epochs}
+        grouped = _set_grouping(loaded.study, lanes, packing)
+        chosen = _override(grouped, {**options, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
-        def start(watcher: LiveProgress | PlainLog) -> Result:
-            return chosen.run(num_trials, time_budget=time_budget, watcher=watcher)
+        def start(watcher: RunWatcher) -> Result:
+            return chosen.run(num_trials, time_budget=time_budget, target=target, watcher=watcher)
 
-        _conclude(_watch(chosen, start), file)
+        _conclude(_watch(chosen, start, quiet), file)
 
 
 @app.command()
-def resume(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that defines the study.")],
+def resume(  # noqa: PLR0913 - one parameter for each option
+    file: FileArgument,
     trials: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many trials there shall be in all.")
+    ] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Must be what the study ran with, and need not be given.")
     ] = None,
     storage: Annotated[
         str | None, typer.Option(metavar="URL", envvar=STORAGE_VARIABLE, help="The record: a path or a database URL.")
     ] = None,
+    lanes: LanesOption = None,
+    packing: PackingOption = None,
+    time_budget: TimeBudgetOption = None,
+    target: TargetOption = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which study of the record; the newest by default.")
     ] = None,
     study: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE, if there are several.")
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Go on with a study that was interrupted or killed, from the last saved epoch of each trial.
 
     FILE must define the study as it was when it ran. With --trials, a study goes on to more trials than before.
     """
     with telling_errors():
-        from headwater.loading import load_study
+        grouped = _set_grouping(_load(file, study).study, lanes, packing)
+        chosen = _as_recorded(_override(grouped, {"storage": storage, "name": name}), max_epochs)
 
-        with open_err().status(f"loading {escape(str(file))}"):
-            loaded = load_study(file, study)
-        chosen = _as_recorded(_override(loaded.study, {"storage": storage, "name": name}))
-        _conclude(_watch(chosen, lambda watcher: chosen.resume(trials, watcher=watcher)), file)
+        def start(watcher: RunWatcher) -> Result:
+            return chosen.resume(trials, time_budget=time_budget, target=target, watcher=watcher)
+
+        _conclude(_watch(chosen, start, quiet), file)
 
 
 @app.command("ls")
@@ -177,54 +182,8 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE) -> None:
             open_out().print(studies_table([(info, read_result(store, info, storage)) for info in store.studies()]))
 
 
-@app.command()
-def show(
-    study: StudyArgument = None,
-    trial: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show this trial instead.")] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-) -> None:
-    """Show a study: its space, where its trials stand, what was measured. Or one trial, with its history and error."""
-    with telling_errors():
-        from headwater.report.tables import trial_view
-        from headwater.report.views import study_view
-
-        stored = read_stored(study, storage)
-        if trial is None:
-            open_out().print(study_view(stored))
-            return
-        numbers = [record.number for record in stored.result.trials]
-        if trial not in numbers:
-            there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
-            raise StudyError(f"study {stored.info.name!r} has no trial {trial}; {there}")
-        open_out().print(trial_view(stored.result.trials[numbers.index(trial)]), crop=False)
-
-
-@app.command()
-def best(
-    study: StudyArgument = None,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials to show.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the best model's weights here, as safetensors.")
-    ] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-) -> None:
-    """Show the best trials of a study and their hyperparameters."""
-    with telling_errors():
-        if save is not None:
-            save_weights(study, storage, save)
-        from headwater.report.reading import list_best
-        from headwater.report.tables import best_table, describe_transfer
-
-        stored = read_stored(study, storage)
-        if as_json:
-            typer.echo(json.dumps(list_best(stored.result, count), indent=2, allow_nan=False))
-        else:
-            open_out().print(best_table(stored.result, count))
-            for name, text in describe_transfer(stored.result):
-                open_out().print(f"[dim]{name}[/]", text)
-
-
+app.command()(show)
+app.command()(best)
 app.command()(export)
 app.command()(mirror)
 app.command()(stop)
@@ -245,18 +204,26 @@ def doctor(storage: StorageOption = DEFAULT_STORAGE) -> None:
             raise typer.Exit(FAILED)
 
 
+def _load(file: Path, study: str | None) -> Loaded:
+    from headwater.loading import load_study
+
+    with open_err().status(f"loading {escape(str(file))}"):
+        return load_study(file, study)
+
+
 def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings of a study, None where not given
     return replace(study, **{key: value for key, value in options.items() if value is not None})
 
 
-def _set_packing(study: Study, packing: str | None) -> Study:
-    """Let the study pack as asked, where that was; it refuses itself what is no way of packing."""
+def _set_grouping(study: Study, lanes: str | None, packing: str | None) -> Study:
+    """Let the study group its trials as asked, where that was; it refuses itself what is no way of doing so."""
+    study = _override(study, {"lanes": _read_count(lanes)})
     if packing is None:
         return study
     return replace(study, packing=None if packing.lower() == "none" else packing)
 
 
-def _as_recorded(study: Study) -> Study:
+def _as_recorded(study: Study, max_epochs: int | None) -> Study:
     """Give the study what options of `run` may have changed when it was recorded."""
     from headwater.search import SEARCHES
     from headwater.store import open_store
@@ -264,12 +231,20 @@ def _as_recorded(study: Study) -> Study:
 
     with open_store(study.storage, create=False) as store:
         info = store.study(study.name)
+        facts = store.facts(info.id)
     search = info.settings.get("search")
     options = {"seed": info.seed, "name": info.name, "search": search if search in SEARCHES else None}
     scale = info.settings.get("scale")
     if isinstance(study.surrogate, Surrogate) and scale is not None:
         scale = replace(study.surrogate, scale=scale)
-    return _override(study, {**options, "surrogate": scale})
+    limit = facts.get("max_epochs", max_epochs or study.max_epochs)  # records of version 0.1 may lack it
+    if max_epochs not in (None, limit):
+        raise StudyError(
+            f"--max-epochs is {max_epochs}, but study {info.name!r} ran with {limit or 'no limit'}, and trials that "
+            f"train for unlike numbers of epochs cannot be compared; leave the option out, or start another study "
+            f"with headwater run --max-epochs {max_epochs}"
+        )
+    return replace(_override(study, {**options, "surrogate": scale}), max_epochs=limit)
 
 
 def _read_count(text: str | None) -> int | str | None:
@@ -295,10 +270,11 @@ def _count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -
     return size
 
 
-def _watch(study: Study, start: Callable[[LiveProgress | PlainLog], Result]) -> Result:
+def _watch(study: Study, start: Callable[[RunWatcher], Result], quiet: bool) -> Result:
+    from headwater.report import Silence
     from headwater.report.progress import choose_watcher
 
-    watcher = choose_watcher(open_err())
+    watcher = Silence() if quiet else choose_watcher(open_err())
     try:
         return start(watcher)
     except KeyboardInterrupt:
@@ -319,7 +295,7 @@ def _conclude(result: Result, file: Path) -> None:
         raise typer.Exit(FAILED)
 
 
-def _explain_interruption(watcher: LiveProgress | PlainLog, study: Study) -> Text:
+def _explain_interruption(watcher: RunWatcher, study: Study) -> Text:
     text = Text("interrupted", style="bold yellow")
     if watcher.study is None or study.storage is None or str(study.storage) in MEMORY_NAMES:
         return text

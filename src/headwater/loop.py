@@ -13,6 +13,7 @@ from headwater.execute import InlineExecutor
 from headwater.limits import Limits
 from headwater.report import Callback, Tally, Watcher
 from headwater.report.podium import Podium
+from headwater.report.standings import explain_lack
 from headwater.search import Dropping, Searcher
 from headwater.shifts import Bill, Crew, Shift
 from headwater.store import Presence, Recorder, Transition
@@ -70,7 +71,7 @@ class Loop:
         self._bill = Bill()
         self._podium = Podium(tools.recorder.info.mode, tools.recorder.info.metric, known, tools.shelf.kept_number)
         self._presence = Presence(tools.recorder.store, self._info.id)
-        self._tally = Tally(limits.num_trials, self._info.mode, self._info.metric, known)
+        self._tally = Tally(self._info, limits.num_trials, known)
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
         self._steps_of_trial = 0.0
@@ -83,6 +84,7 @@ class Loop:
 
         begin = read_process_clock()
         with self._presence:
+            self._tools.recorder.add_fact("max_epochs", self._limits.max_epochs)
             for callback in self._tools.callbacks:
                 callback.on_study(self._info, self._tools.recorder.store)
             self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
@@ -116,7 +118,7 @@ class Loop:
         dropped = self._tools.searcher.take_dropped() if isinstance(self._tools.searcher, Dropping) else ()
         self._tools.recorder.write(transitions=[self._transition(number, Status.STOPPED) for number in dropped])
         for number in dropped:
-            self._tally.end(Status.STOPPED)
+            self._tally.end(number, Status.STOPPED)
             self._drop(number)
             for callback in self._tools.callbacks:
                 callback.on_end(number, Status.STOPPED)
@@ -157,9 +159,12 @@ class Loop:
         self._bill.share([report.number for report in reports])
         fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
         statuses = {report.number: self._decide(report) for report in fresh}
+        failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
+        errors = {report.number: explain_lack(self._info.metric, report) for report in failed}
+        fresh = [report for report in fresh if report.number not in errors]
         self._epochs |= {report.number: report.epoch for report in fresh}
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
-        self._tools.recorder.write(fresh, [self._transition(number, status) for number, status in leaving.items()])
+        self._tools.recorder.write(fresh, [self._transition(number, status, errors.get(number)) for number, status in leaving.items()])
         self._save(reports, statuses, capture)
         self._keep_best(fresh, statuses, capture)
         for callback in self._tools.callbacks:
@@ -196,15 +201,14 @@ class Loop:
         """Return the trial's status after this report."""
         value = report.metrics.get(self._info.metric)
         if value is None:
-            raise StudyError(
-                f"the study looks for the metric {self._info.metric!r}, but the function reported "
-                f"{', '.join(map(repr, report.metrics))}; set metric= to one of these, or report it"
-            )
+            if self._tally.standings.is_empty:
+                raise StudyError(explain_lack(self._info.metric, report))
+            return Status.FAILED
         decision = self._tools.searcher.observe(report)
+        self._tally.see(report)
+        self._podium.see(report.number, value)
         if not math.isfinite(value):
             return Status.STOPPED
-        self._tally.see(report.number, value)
-        self._podium.see(report.number, value)
         if decision is Decision.STOP:
             return Status.STOPPED
         if self._limits.max_epochs is not None and report.epoch >= self._limits.max_epochs:
@@ -263,8 +267,8 @@ class Loop:
         if self._limits.seconds is not None and self._tally.seconds + left_over >= self._limits.seconds:
             rest = f" but for the {left_over:.0f} s that the target needs" if left_over else ""
             reason = f"the time budget of {self._limits.seconds:g} s is used up{rest}"
-        if self._limits.target is not None and self._tally.has_reached(self._limits.target):
-            reason = f"trial {self._tally.best_number} reached the target of {self._limits.target:g}"
+        if self._limits.target is not None and self._tally.standings.has_reached(self._limits.target):
+            reason = f"trial {self._tally.pulse().best_number} reached the target of {self._limits.target:g}"
         return reason
 
     def _open(self, segments: Sequence[Segment]) -> list[Lane]:
@@ -288,6 +292,7 @@ class Loop:
         self._tools.recorder.add(fresh)
         self._recorded |= {lane.number for lane in fresh}
         self._lanes |= {lane.number: lane for lane in lanes}
+        self._tally.begin(lanes)
         self._tools.recorder.write(transitions=[self._transition(lane.number, Status.RUNNING) for lane in lanes])
         for callback in self._tools.callbacks:
             callback.on_start(lanes)
@@ -369,7 +374,9 @@ class Loop:
 
     def _end(self, number: int, status: Status) -> None:
         self._tools.searcher.finish(number, status)
-        self._tally.end(status)
+        self._tally.end(number, status)
+        if status is Status.FAILED:  # whatever it reported before
+            self._podium.see(number, math.nan)
         if status.is_final:
             self._drop(number)
         for callback in self._tools.callbacks:

@@ -1,8 +1,9 @@
-"""Verbs of the command that hand a study's record on: `export`, `mirror`, `stop`."""
+"""Verbs of the command that show a study's record or hand it on: `show`, `best`, `export`, `mirror`, `stop`."""
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 from pathlib import Path
@@ -27,6 +28,57 @@ from headwater.terminal import (
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
     from headwater.store import Runner, Store, StudyInfo
+
+
+def show(
+    study: StudyArgument = None,
+    trial: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show this trial instead.")] = None,
+    all_epochs: Annotated[
+        bool, typer.Option("--all-epochs", help="With --trial: every epoch of its history, however many.")
+    ] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Show a study: its space, where its trials stand, what was measured. Or one trial, with its history and error."""
+    with telling_errors():
+        from headwater.report.tables import trial_view
+        from headwater.report.views import study_view
+
+        if all_epochs and trial is None:
+            raise StudyError("--all-epochs is for the history of one trial; say which with --trial N")
+        stored = read_stored(study, storage)
+        if trial is None:
+            open_out().print(study_view(stored))
+            return
+        numbers = [record.number for record in stored.result.trials]
+        if trial not in numbers:
+            there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
+            raise StudyError(f"study {stored.info.name!r} has no trial {trial}; {there}")
+        open_out().print(trial_view(stored.result.trials[numbers.index(trial)], all_epochs=all_epochs), crop=False)
+
+
+def best(
+    study: StudyArgument = None,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials to show.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the best model's weights here, as safetensors.")
+    ] = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Show the best trials of a study and their hyperparameters."""
+    with telling_errors():
+        if save is not None:
+            _save_weights(study, storage, save)
+        from headwater.report.reading import list_best
+        from headwater.report.tables import best_table, describe_transfer
+
+        stored = read_stored(study, storage)
+        if as_json:
+            typer.echo(json.dumps(list_best(stored.result, count), indent=2, allow_nan=False))
+        else:
+            open_out().print(best_table(stored.result, count))
+            for name, text in describe_transfer(stored.result):
+                open_out().print(f"[dim]{name}[/]", text)
 
 
 def export(
@@ -111,6 +163,23 @@ def stop(study: StudyArgument = None, storage: StorageOption = DEFAULT_STORAGE) 
         open_out().print(escape(told), soft_wrap=True)
 
 
+def _save_weights(study: str | None, storage: str, path: Path) -> None:
+    """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
+    from safetensors.torch import save_file
+
+    from headwater.study import states_folder
+    from headwater.train.keeping import plain_weights
+    from headwater.train.shelf import Shelf
+
+    stored = read_stored(study, storage)
+    home = stored.target_study or stored.info.name
+    models = plain_weights(Shelf(states_folder(storage, home)).load_kept())
+    places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
+    for place, weights in zip(places, models, strict=True):
+        save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
+    open_err().print(f"weights of study {home} written to {', '.join(map(str, places))}", soft_wrap=True)
+
+
 def _choose_format(form: str | None, output: Path | None) -> Format:
     from headwater.report.exporting import Format
 
@@ -150,20 +219,3 @@ def _name_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may run under a number that has no name
         return f"user {os.getuid()}"
-
-
-def save_weights(study: str | None, storage: str, path: Path) -> None:
-    """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
-    from safetensors.torch import save_file
-
-    from headwater.study import states_folder
-    from headwater.train.keeping import plain_weights
-    from headwater.train.shelf import Shelf
-
-    stored = read_stored(study, storage)
-    home = stored.target_study or stored.info.name
-    models = plain_weights(Shelf(states_folder(storage, home)).load_kept())
-    places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
-    for place, weights in zip(places, models, strict=True):
-        save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
-    open_err().print(f"weights of study {home} written to {', '.join(map(str, places))}", soft_wrap=True)

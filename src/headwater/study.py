@@ -19,7 +19,7 @@ from headwater.execute import InlineExecutor
 from headwater.limits import Limits
 from headwater.loop import Loop, Tools
 from headwater.plan import Packing
-from headwater.report import Callback, Silence, Watcher
+from headwater.report import Callback, Silence, Watcher, choose_default
 from headwater.search import Build, Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Config, Space
@@ -66,8 +66,9 @@ class Study:
     """Where to train: "cpu", "cuda", or "auto" for a GPU if there is one."""
     max_epochs: int | None = None
     """How many epochs a trial trains at most; searchers that stop trials early need to know."""
-    save_every: int | None = 1
-    """After how many epochs a trial is saved, so that a killed study can go on; None: only where it pauses."""
+    save_every: int | str | None = "auto"
+    """After how many epochs a trial is saved, so that a killed study can go on; "auto": as often as that takes next to
+    no time; None: only where it pauses."""
     num_seeds: int = 1
     """Under how many seeds each trial is trained; its metrics are then the means."""
     callbacks: Sequence[Callback] = ()
@@ -87,6 +88,8 @@ class Study:
         if not self.metric:
             raise StudyError(f"metric is {self.metric!r}; it must be the name of a metric that the function reports")
         self._check_grouping()
+        if self.save_every not in ("auto", None) and not (isinstance(self.save_every, int) and self.save_every >= 1):
+            raise StudyError(f"save_every is {self.save_every!r}; it must be 'auto', a number of at least 1, or None")
         if self.num_seeds < 1:
             raise StudyError(f"num_seeds is {self.num_seeds}; it must be at least 1")
         if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
@@ -119,7 +122,11 @@ class Study:
         everything saved for `resume`; twice, at once.
 
         With a surrogate, `time_budget` is when the target is to be trained, and the search ends as early as that needs.
+
+        A `watcher` shows the run; by default that is the progress display if the standard error is a terminal, and
+        nothing elsewhere. `headwater.report.Silence()` shows nothing anywhere.
         """
+        watcher = watcher or choose_default()
         if self._has_stages:
             return self._run_stages(num_trials, time_budget, target, watcher, is_new=True)
         return self.run_stage(Limits(num_trials=num_trials, seconds=time_budget, target=target), watcher)
@@ -136,6 +143,7 @@ class Study:
 
         `num_trials` counts from the beginning of the study; by default it is what the study began with.
         """
+        watcher = watcher or choose_default()
         if self._has_stages:
             return self._run_stages(num_trials, time_budget, target, watcher, is_new=False)
         limits = Limits(num_trials=num_trials, seconds=time_budget, target=target)

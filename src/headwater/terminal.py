@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,6 +38,24 @@ StorageOption = Annotated[
 StudyArgument = Annotated[
     str | None, typer.Argument(metavar="[STUDY]", help="The name of the study; without it, the newest one.")
 ]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that defines the study.")]
+LanesOption = Annotated[
+    str | None, typer.Option(metavar="auto|N", help="How many trials train as one; auto measures what is fastest.")
+]
+PackingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cost|knn|random|batch_size|none", help="Which groups train as a pack, loading their data once."
+    ),
+]
+TimeBudgetOption = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="When to end; with a surrogate, the target is trained by then."),
+]
+TargetOption = Annotated[
+    float | None, typer.Option(metavar="VALUE", help="End when a trial's metric is as good as this.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only what was found.")]
 
 
 @contextmanager

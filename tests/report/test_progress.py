@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -33,6 +34,7 @@ def pulse(seconds: float, share: float = 0.0, *, failed: int = 0, best: float | 
         num_lane_steps=int(1000 * seconds),
         seconds=seconds,
         share_done=share,
+        share_foreseen=share or None,
         best_number=None if best is None else 17,
         best_value=best,
     )
@@ -173,3 +175,22 @@ def test_the_time_left_counts_down_between_two_strides() -> None:
     forecast.see(10.0, 0.5)
     forecast.see(12.0, 0.5)
     assert [forecast.left(10.0), forecast.left(12.0), forecast.left(30.0)] == [10.0, 8.0, 0.0]
+
+
+def test_a_forecast_is_withdrawn_when_nobody_can_tell_any_more() -> None:
+    forecast = Forecast()
+    forecast.see(10.0, 0.5)
+    forecast.see(12.0, None)
+    assert forecast.left(12.0) is None
+
+
+def test_no_time_left_is_named_while_that_is_open(clock: Clock) -> None:
+    console, terminal = Console(file=StringIO(), width=200), open_terminal()
+    open_ended = replace(pulse(60.0, 0.5), share_foreseen=None)
+    for watcher in (PlainLog(console, clock), LiveProgress(terminal, clock)):
+        watcher.start("digits-1", "accuracy", 64)
+        clock.now += 60
+        watcher.pulse(open_ended)
+    assert "32/64 trials" in text_of(console)
+    assert "32/64 trials" in text_of(terminal)
+    assert "left" not in text_of(console) + text_of(terminal)

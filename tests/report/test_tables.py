@@ -102,6 +102,12 @@ def test_the_summary_says_what_its_speedup_comes_from() -> None:
     assert "gone with this process" in shown
 
 
+def test_without_profiles_nobody_is_said_to_have_asked_for_lanes() -> None:
+    shown = render(summary(make_result([], num_lane_steps=10, seconds=10.0), None))
+    assert "asked for" not in shown
+    assert "no numbers of lanes were compared; how long one by one would have taken was not measured" in shown
+
+
 def test_no_speed_is_claimed_where_there_is_none() -> None:
     profiles = (Profile(num_lanes=1, reason=""),)
     result = make_result([], profiles=profiles, num_lane_steps=10, seconds=10.0, seconds_one_by_one=8.0)
@@ -125,6 +131,16 @@ def test_a_trial_shows_its_configuration_history_and_notes() -> None:
     assert shown.count("lanes part by `hidden`") == 1
     epochs = [line.split()[0] for line in shown.splitlines() if line.strip()[:1].isdigit()]
     assert (epochs[0], epochs[-1], len(epochs)) == ("1", "20", 12)
+
+
+def test_a_trial_says_how_many_epochs_it_leaves_out() -> None:
+    trial = make_trial(7, 0.5)
+    assert "left out: 8 of 20 epochs; see them with --all-epochs" in render(trial_view(trial))
+    shown = render(trial_view(trial, all_epochs=True))
+    assert "left out" not in shown
+    assert [line.split()[0] for line in shown.splitlines() if line.strip()[:1].isdigit()] == [
+        str(epoch) for epoch in range(1, 21)
+    ]
 
 
 def test_a_failed_trial_shows_its_traceback_whole() -> None:

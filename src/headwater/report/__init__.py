@@ -2,6 +2,6 @@
 
 from headwater.report.callbacks import Callback
 from headwater.report.tally import Tally
-from headwater.report.watching import Pulse, Silence, Watcher
+from headwater.report.watching import Pulse, Silence, Watcher, choose_default
 
-__all__ = ["Callback", "Pulse", "Silence", "Tally", "Watcher"]
+__all__ = ["Callback", "Pulse", "Silence", "Tally", "Watcher", "choose_default"]

@@ -53,6 +53,11 @@ def show_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def show_standing(metric: str, value: float, number: int) -> str:
+    """Write how a trial stands, alike wherever the best one is named: accuracy 0.9018 (trial 19)."""
+    return f"{metric} {show_number(value)} (trial {number})"
+
+
 def show_seconds(seconds: float) -> str:
     """Write a stretch of time as a person says it: 850 µs, 3.2 s, 4 min 10 s, 2 h 5 min."""
     if seconds < 1:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headwater.report.numbers import show_clock, show_count, show_number, show_seconds
-from headwater.report.watching import Pulse
+from headwater.report.numbers import show_clock, show_count, show_seconds, show_standing
+from headwater.report.watching import Pulse, Silence
 
 REDRAW_S = 1 / 8
 """The live display is drawn anew no more often than this."""
@@ -26,6 +27,9 @@ SILENCE_S = 30.0
 """and at most this far,"""
 LINE_SHARE = 0.1
 """unless this much of the work was done in between."""
+
+RunWatcher: TypeAlias = "LiveProgress | PlainLog | Silence"
+"""What watches a run that the command starts; it knows the name of the study."""
 
 
 def choose_watcher(console: Console) -> LiveProgress | PlainLog:
@@ -83,10 +87,10 @@ class LiveProgress:
     def _draw(self) -> RenderableType:
         seconds = self._clock() - self._start_s
         if self._pulse is None:
-            waiting = f"{self.study}: starting, and measuring how many lanes at a time are fastest"
+            waiting = f"{self.study}: starting"
             return Text(waiting, style="dim", overflow="ellipsis", no_wrap=True)
         self._speed.see(seconds, self._pulse.num_lane_steps)
-        self._forecast.see(seconds, self._pulse.share_done)
+        self._forecast.see(seconds, self._pulse.share_foreseen)
         return Group(self._draw_bar(self._pulse, seconds), self._draw_numbers(self._pulse))
 
     def _draw_bar(self, pulse: Pulse, seconds: float) -> RenderableType:
@@ -158,9 +162,11 @@ class PlainLog:
         parts = [show_counts(pulse).plain.strip(), show_best(pulse, self._metric), f"{rate:,.0f} lane-steps/s"]
         if done:
             parts.append(f"ended after {show_seconds(pulse.seconds)}")
-        elif pulse.share_done:
-            left_s = pulse.seconds * (1 - pulse.share_done) / pulse.share_done
-            parts += [show_count(pulse.num_lanes, "lane"), f"about {show_seconds(left_s)} left"]
+        else:
+            parts.append(show_count(pulse.num_lanes, "lane"))
+        if not done and pulse.share_foreseen:
+            left_s = pulse.seconds * (1 - pulse.share_foreseen) / pulse.share_foreseen
+            parts.append(f"about {show_seconds(left_s)} left")
         return ", ".join(part for part in parts if part)
 
     def _write(self, text: str) -> None:
@@ -198,14 +204,14 @@ class Forecast:
     WAIT_S = 2.0
 
     def __init__(self) -> None:
-        self._share = 0.0
+        self._share: float | None = None
         self._end_s: float | None = None
 
-    def see(self, seconds: float, share: float) -> None:
-        """Take in how much is done."""
-        if share != self._share and share > 0 and seconds >= self.WAIT_S:
+    def see(self, seconds: float, share: float | None) -> None:
+        """Take in how much is done; None where nobody can tell."""
+        if share != self._share and seconds >= self.WAIT_S:
             self._share = share
-            self._end_s = seconds / share
+            self._end_s = seconds / share if share else None
 
     def left(self, seconds: float) -> float | None:
         """Return the time left; None while that is open."""
@@ -222,7 +228,7 @@ def show_counts(pulse: Pulse) -> Text:
 
 
 def show_best(pulse: Pulse, metric: str) -> str:
-    """The best value so far, and whose it is."""
-    if pulse.best_value is None:
+    """The best trial so far, by its last value."""
+    if pulse.best_value is None or pulse.best_number is None:
         return ""
-    return f"best {metric} {show_number(pulse.best_value)} (trial {pulse.best_number})"
+    return f"best {show_standing(metric, pulse.best_value, pulse.best_number)}"

@@ -25,7 +25,7 @@ from headwater.report.numbers import (
 )
 from headwater.space import Config, show_plain
 from headwater.store import StudyInfo
-from headwater.trials import Profile, Result, Status, TrialRecord
+from headwater.trials import Profile, Report, Result, Status, TrialRecord
 
 STYLES: Mapping[Status, str] = {
     Status.RUNNING: "cyan",
@@ -37,7 +37,7 @@ STYLES: Mapping[Status, str] = {
 MAX_METRICS = 4
 """So many metrics beside the one that decides stand in a table; a trial's own view has them all."""
 MAX_EPOCHS = 12
-"""So many epochs of a trial's history stand in a table."""
+"""So many epochs of a trial's history stand in a table, unless all are asked for."""
 
 
 def best_table(result: Result, count: int = 10) -> RenderableType:
@@ -89,15 +89,22 @@ def describe_transfer(result: Result) -> Iterator[tuple[str, Text]]:
         yield "trust", Text(str(result.trust))
 
 
-def trial_view(record: TrialRecord) -> RenderableType:
-    """Everything about one trial: configuration, history, notes, and the whole traceback if it failed."""
+def trial_view(record: TrialRecord, *, all_epochs: bool = False) -> RenderableType:
+    """Everything about one trial: configuration, history, notes, and the whole traceback if it failed.
+
+    Of a long history there are some epochs from the first to the last, and how many are left out; or all of it.
+    """
     head = Text.assemble(
         (f"trial {record.number}", "bold"), "  ", (record.status, STYLES[record.status]),
         f"  {show_count(record.epochs, 'epoch')}, {show_seconds(record.seconds)}",
     )  # fmt: skip
     parts: list[RenderableType] = [head, "", _config_grid(record.config)]
     if record.history:
-        parts += ["", _curves(record), "", _history_table(record)]
+        shown = record.history if all_epochs else _pick_epochs(record.history)
+        parts += ["", _curves(record), "", _history_table(shown, record.history)]
+        if num_left_out := len(record.history) - len(shown):
+            left_out = f"left out: {num_left_out:,} of {show_count(len(record.history), 'epoch')}"
+            parts += [Text(f"{left_out}; see them with --all-epochs", style="dim")]
     if record.notes:
         notes = Table.grid(padding=(0, 1, 0, 0))
         for note in dict.fromkeys(record.notes):
@@ -203,7 +210,7 @@ def _show_time(result: Result) -> Text:
 def _show_lanes(result: Result) -> Text:
     *sizes, largest = sorted({profile.num_lanes for profile in result.profiles}) or [0]
     counts = f"{', '.join(map(str, sizes))} or {largest}" if sizes else str(largest)
-    groups = f"trained {counts} lanes at a time" if largest else "trained as many lanes at a time as was asked for"
+    groups = f"trained {counts} lanes at a time" if largest else "no numbers of lanes were compared"
     groups = "trained one lane at a time" if counts == "1" else groups
     if result.speedup is None or result.seconds_one_by_one is None:
         return Text(f"{groups}; how long one by one would have taken was not measured")
@@ -235,11 +242,16 @@ def _curves(record: TrialRecord) -> Table:
     return grid
 
 
-def _history_table(record: TrialRecord) -> Table:
-    count = len(record.history)
-    picked = range(count) if count <= MAX_EPOCHS else {i * (count - 1) // (MAX_EPOCHS - 1) for i in range(MAX_EPOCHS)}
-    reports = [record.history[place] for place in sorted(picked)]
-    names = list(dict.fromkeys(name for report in record.history for name in report.metrics))
+def _pick_epochs(history: Sequence[Report]) -> Sequence[Report]:
+    """Return at most MAX_EPOCHS reports, evenly from the first to the last."""
+    if len(history) <= MAX_EPOCHS:
+        return history
+    return [history[place * (len(history) - 1) // (MAX_EPOCHS - 1)] for place in range(MAX_EPOCHS)]
+
+
+def _history_table(reports: Sequence[Report], history: Sequence[Report]) -> Table:
+    """A row for each of these reports, and a column for each metric of the whole history."""
+    names = list(dict.fromkeys(name for report in history for name in report.metrics))
     table = _plain_table()
     for name in ("epoch", *names):
         table.add_column(Text(name), justify="right")

@@ -2,65 +2,86 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 
+from headwater.report.standings import Standings
 from headwater.report.watching import Pulse
-from headwater.trials import Status, TrialRecord
+from headwater.store import StudyInfo
+from headwater.trials import Lane, Report, Status, TrialRecord
+
+WHOLE_SEARCHES = frozenset({"random", "grid", "tpe", "gp", "cmaes", "qmc", "Listed"})
+"""Searches that leave every trial to come to its own end."""
+ENOUGH_ENDED = 5
+"""How long trials train is told by those that have ended: by so many at least,"""
+ENOUGH_SHARE = 0.25
+"""and by this share of all."""
 
 
 class Tally:
     """The figures of one run; trials that an earlier run finished count as done."""
 
-    def __init__(self, num_total: int | None, mode: str, metric: str, known: Sequence[TrialRecord] = ()) -> None:
+    def __init__(self, info: StudyInfo, num_total: int | None, known: Sequence[TrialRecord] = ()) -> None:
         self.num_lane_steps = 0
         self.num_epochs = 0
         """How many epochs the trials of the running group train."""
         self.seconds_alone: float | None = None
         """What the steps so far would have taken one by one, as far as that was measured."""
-        self.best_number: int | None = None
+        self.standings = Standings(info, known)
+        self._metric = info.metric
+        self._num_seeds = info.num_seeds
         self._num_total = num_total
-        self._sign = -1 if mode == "max" else 1
-        self._best_value: float | None = None
+        self._trains_all = info.settings.get("search") in WHOLE_SEARCHES
+        self._pauses = False
         self._start = time.perf_counter()
+        self._reached = {record.number: record.epochs for record in known}
+        self._num_known_epochs = sum(self._reached.values())
         self._num_done = 0
-        self._num_failed = 0
+        self._ended: set[int] = set()
+        self._num_ended_replicas: Counter[int] = Counter()
+        self._failed: set[int] = set()
         self._running: dict[int, tuple[int, int]] = {}
-        self._num_lanes = 0
-        self._num_epochs_done = 0
+        self._share_foreseen: float | None = None
+        self._is_stale = True
         for record in known:
-            self.end(record.status)
-            if math.isfinite(record.value(metric)):
-                self.see(record.number, record.value(metric))
+            self.end(record.number, record.status)
 
     @property
     def seconds(self) -> float:
         """How long the run has taken."""
         return time.perf_counter() - self._start
 
-    def see(self, number: int, value: float) -> None:
-        """Take in a value of the metric."""
-        if self._best_value is None or self._sign * value < self._sign * self._best_value:
-            self.best_number, self._best_value = number, value
+    def begin(self, lanes: Sequence[Lane]) -> None:
+        """Take in what is about to train."""
+        self._pauses |= any(lane.until is not None for lane in lanes)
+        for lane in lanes:
+            if lane.number not in self._reached:  # a trial that starts from another's state has trained nothing itself
+                self._reached[lane.number] = lane.start_epoch
+                self._num_known_epochs += lane.start_epoch
 
-    def has_reached(self, target: float) -> bool:
-        """Tell whether a trial was as good as the target."""
-        return self._best_value is not None and self._sign * self._best_value <= self._sign * target
+    def see(self, report: Report) -> None:
+        """Take in a report that has the metric."""
+        self._reached[report.number] = report.epoch
+        self.standings.see(report.number, report.epoch, report.metrics[self._metric])
 
     def advance(self, key: int, epoch: int, num_lanes: int) -> None:
         """Take in where a running group stands; one without lanes has ended."""
+        self._is_stale = True
         self._running[key] = (epoch, num_lanes)
         if not num_lanes:
             del self._running[key]
-        groups = self._running.values()
-        self._num_lanes = sum(lanes for _, lanes in groups)
-        self._num_epochs_done = sum(lanes * min(epochs, self.num_epochs) for epochs, lanes in groups)
 
-    def end(self, status: Status) -> None:
+    def end(self, number: int, status: Status) -> None:
         """Take in that a trial's segment has ended."""
-        self._num_done += status.is_final
-        self._num_failed += status is Status.FAILED
+        self._is_stale = True
+        if status.is_final:
+            self._ended.add(number)
+            self._num_ended_replicas[number // self._num_seeds] += 1
+            self._num_done += self._num_ended_replicas[number // self._num_seeds] == self._num_seeds
+        if status is Status.FAILED:
+            self._failed.add(number // self._num_seeds)
+            self.standings.fail(number)
 
     def count_alone(self, num_lane_steps: int, seconds_per_step: float | None) -> None:
         """Add what these steps would have taken one by one, if that was measured."""
@@ -69,15 +90,48 @@ class Tally:
 
     def pulse(self) -> Pulse:
         """Sum up."""
-        under_way = self._num_epochs_done / self.num_epochs if self.num_epochs else 0.0
+        if self._is_stale:
+            self._share_foreseen = self._foresee()
+            self._is_stale = False
+        best_number, best_value = self.standings.best or (None, None)
         return Pulse(
             num_done=self._num_done,
-            num_failed=self._num_failed,
+            num_failed=len(self._failed),
             num_total=self._num_total,
-            num_lanes=self._num_lanes,
+            num_lanes=sum(lanes for _, lanes in self._running.values()),
             num_lane_steps=self.num_lane_steps,
             seconds=self.seconds,
-            share_done=min((self._num_done + under_way) / self._num_total, 1.0) if self._num_total else 0.0,
-            best_number=self.best_number,
-            best_value=self._best_value,
+            share_done=self._share_done(),
+            share_foreseen=self._share_foreseen,
+            best_number=best_number,
+            best_value=best_value,
         )
+
+    def _share_done(self) -> float:
+        if not self._num_total:
+            return 0.0
+        num_epochs = sum(lanes * min(epochs, self.num_epochs) for epochs, lanes in self._running.values())
+        under_way = num_epochs / self.num_epochs if self.num_epochs else 0.0
+        return min((len(self._ended) + under_way) / (self._num_total * self._num_seeds), 1.0)
+
+    def _foresee(self) -> float | None:
+        """Return how much of this run's work is done, in epochs; None where it is open how long trials train.
+
+        Where trials pause it is: how many will go on, and how far, is for the search to say.
+        """
+        expected = self._expect()
+        if self._num_total is None or expected is None or self._pauses:
+            return None
+        done = sum(self._reached.values()) - self._num_known_epochs
+        begun = [epochs for number, epochs in self._reached.items() if number not in self._ended]
+        num_to_come = max(self._num_total * self._num_seeds - len(self._ended) - len(begun), 0)
+        left = sum(max(expected - epochs, 0.0) for epochs in begun) + num_to_come * expected
+        return done / (done + left) if done else None
+
+    def _expect(self) -> float | None:
+        """Return how many epochs a trial trains: as those that have ended, where they are enough to tell."""
+        num_ended = len(self._ended)
+        num_wanted = max(ENOUGH_ENDED, ENOUGH_SHARE * (self._num_total or 0) * self._num_seeds)
+        if num_ended >= num_wanted:
+            return sum(self._reached.get(number, 0) for number in self._ended) / num_ended
+        return self.num_epochs if self._trains_all and self.num_epochs else None

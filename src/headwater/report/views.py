@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headwater.report.numbers import show_count, show_number, show_seconds
+from headwater.report.numbers import show_count, show_seconds, show_standing
 from headwater.report.reading import StoredStudy
 from headwater.report.tables import describe_transfer, profile_table, show_statuses
 from headwater.store import Note, StudyInfo
@@ -44,7 +44,7 @@ def _head(info: StudyInfo, result: Result) -> Table:
     grid.add_row("trials", show_statuses(result.trials))
     if result.ranked:
         best = result.ranked[0]
-        grid.add_row("best", Text(f"{info.metric} {show_number(best.value(info.metric))} (trial {best.number})"))
+        grid.add_row("best", Text(show_standing(info.metric, best.value(info.metric), best.number)))
     for name, text in describe_transfer(result):
         grid.add_row(name, text)
     grid.add_row("time", Text(show_seconds(sum(trial.seconds for trial in result.trials)) + " in training"))

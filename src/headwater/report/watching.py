@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +21,10 @@ class Pulse:
     seconds: float
     share_done: float
     """How much of the work of the trials at hand is done, by epochs, between 0 and 1."""
+    share_foreseen: float | None = None
+    """How much of the work of this run is done, by how long trials train; None while that is open."""
     best_number: int | None = None
+    """The trial with the best last value of the metric, as a result ranks them."""
     best_value: float | None = None
 
 
@@ -41,10 +45,14 @@ class Watcher(Protocol):
 
 
 class Silence:
-    """Shows nothing."""
+    """Shows nothing; `study.run(watcher=Silence())` is quiet on a terminal too."""
+
+    study: str | None = None
+    """The name of the study, once it has begun."""
 
     def start(self, study: str, metric: str, num_trials: int | None) -> None:
-        """Show nothing."""
+        """Note the name."""
+        self.study = study
 
     def pulse(self, pulse: Pulse) -> None:
         """Show nothing."""
@@ -56,4 +64,15 @@ class Silence:
         """Show nothing."""
 
 
-__all__ = ["Pulse", "Silence", "Watcher"]
+def choose_default() -> Watcher:
+    """Return the progress display where the standard error is a terminal, else silence."""
+    if not sys.stderr.isatty():
+        return Silence()
+    from rich.console import Console
+
+    from headwater.report.progress import choose_watcher
+
+    return choose_watcher(Console(stderr=True, highlight=False))
+
+
+__all__ = ["Pulse", "Silence", "Watcher", "choose_default"]

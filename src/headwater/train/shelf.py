@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,12 +11,19 @@ from headwater.train.checkpoint import load_state, save_state
 from headwater.train.engines import LaneState
 
 
+AUTO = "auto"
+"""Saves as often as that takes no more than its share of the time."""
+SAVING_SHARE = 0.03
+
+
 class Shelf(Mapping[int, LaneState]):
     """The latest state of each trial, by its number."""
 
-    def __init__(self, folder: Path | None = None, every: int | None = None) -> None:
+    def __init__(self, folder: Path | None = None, every: int | str | None = None) -> None:
         self._folder = folder
         self._every = every
+        self._begin = time.perf_counter()
+        self._seconds_saving = 0.0
         self._in_memory: dict[int, LaneState] = {}
         self._kept: tuple[int, LaneState] | None = None
         stems = [path.stem for path in folder.glob("*.safetensors")] if folder is not None else []
@@ -48,15 +56,21 @@ class Shelf(Mapping[int, LaneState]):
 
     def is_due(self, epoch: int) -> bool:
         """Tell whether trials that go on should be saved after this epoch."""
-        return self._folder is not None and self._every is not None and epoch % self._every == 0
+        if self._folder is None or self._every is None:
+            return False
+        if isinstance(self._every, int):
+            return epoch % self._every == 0
+        return self._seconds_saving <= SAVING_SHARE * (time.perf_counter() - self._begin)
 
     def put(self, number: int, state: LaneState) -> None:
         """Keep a state instead of the trial's earlier one."""
         if self._folder is None:
             self._in_memory[number] = state
             return
+        begin = time.perf_counter()
         save_state(state, self._path(number))
         self._numbers.add(number)
+        self._seconds_saving += time.perf_counter() - begin
 
     def drop(self, number: int) -> None:
         """Forget a trial that will never train again."""

@@ -1,0 +1,119 @@
+"""What a study makes of its trials' reports, and whom it shows them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.errors import StudyError
+from headwater.report import Pulse, Silence
+from headwater.trials import Result, Status
+
+CURVES = {"early": [0.1, 0.5, 0.9], "late": [0.9, 0.5, 0.3]}
+
+
+class Pulses(Silence):
+    def __init__(self) -> None:
+        self.last: Pulse | None = None
+
+    def pulse(self, pulse: Pulse) -> None:
+        self.last = pulse
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def follow_curve(trial: hw.Trial) -> None:
+    for epoch in trial.epochs(3):
+        trial.report(loss=CURVES[trial.config["kind"]][epoch])
+
+
+def leave_out(trial: hw.Trial) -> None:
+    """Report no loss at the epoch that the configuration names."""
+    for epoch in trial.epochs(4):
+        if epoch + 1 == trial.config["gap"]:
+            trial.report(other=1.0, third=2.0)
+        else:
+            trial.report(loss=trial.config["lr"] / (epoch + 1))
+
+
+STUDY = hw.Study(follow_curve, space={"kind": hw.grid(list(CURVES))}, metric="loss", storage=None, lanes=1)
+SPACE = {"lr": hw.uniform(0.1, 1), "gap": hw.grid([0, 3])}
+
+
+def statuses(result: Result) -> list[tuple[int, Status, int]]:
+    return [(trial.config["gap"], trial.status, trial.epochs) for trial in result.trials]
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_the_best_that_is_shown_is_that_of_the_result(num_seeds: int) -> None:
+    watcher = Pulses()
+    result = replace(STUDY, num_seeds=num_seeds).run(num_trials=2, watcher=watcher)
+    assert watcher.last is not None
+    assert (watcher.last.best_number, watcher.last.best_value) == (result.best.number, result.best.value("loss"))
+    assert (watcher.last.num_done, watcher.last.num_total) == (2, 2)
+
+
+def test_weights_of_a_trial_that_diverges_are_not_kept_as_the_best(tmp_path: Path) -> None:
+    def diverge(trial: hw.Trial) -> None:
+        for epoch in trial.epochs(2):
+            trial.report(loss=0.1 if epoch == 0 and trial.config["bad"] else float("nan" if trial.config["bad"] else 1))
+
+    study = replace(STUDY, train=diverge, space={"bad": hw.grid([False, True])}, storage=tmp_path / "study.db")
+    result = replace(study, save_every=1).run(num_trials=2)
+    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [f"best-{result.best.number}"]
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("search", ["random", "median", "asha", "tpe"])
+def test_a_trial_that_leaves_the_metric_out_fails_alone(lanes: int, search: str) -> None:
+    study = replace(STUDY, train=leave_out, space=SPACE, lanes=lanes, search=search, max_epochs=4)
+    result = study.run(num_trials=8)
+    failed = [trial for trial in result.trials if trial.status is Status.FAILED]
+    assert failed
+    assert all((trial.config["gap"], trial.epochs) == (3, 2) for trial in failed)
+    assert result.best.status is not Status.FAILED
+    for part in ("the metric 'loss'", "reported 'other', 'third' alone at epoch 3", "report it at every epoch"):
+        assert part in str(failed[0].error)
+
+
+@pytest.mark.parametrize("search", ["random", "median", "halving"])
+def test_a_study_with_such_trials_goes_on(tmp_path: Path, search: str) -> None:
+    study = replace(STUDY, train=leave_out, space=SPACE, search=search, max_epochs=4)
+    stored = replace(study, storage=tmp_path / "study.db")
+    assert stored.run(num_trials=12, target=0.1).ended_early
+    assert statuses(stored.resume()) == statuses(study.run(num_trials=12))
+
+
+def test_a_metric_that_no_trial_has_ever_reported_ends_the_study() -> None:
+    study = replace(STUDY, train=leave_out, space={"lr": 0.1, "gap": 1})
+    with pytest.raises(StudyError, match=r"'loss'.*reported 'other', 'third' alone at epoch 1"):
+        study.run(num_trials=1)
+
+
+def test_a_run_is_shown_where_the_standard_error_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    STUDY.run(num_trials=2, watcher=Silence())
+    assert shown.getvalue() == ""
+    STUDY.run(num_trials=2)
+    assert "best loss 0.3 (trial 1)" in shown.getvalue()
+
+
+def test_a_run_is_silent_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
+    STUDY.run(num_trials=2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_shows_a_run_is_imported_when_it_is_needed() -> None:
+    script = "import sys, headwater.study; sys.exit('torch' in sys.modules or 'rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
