@@ -68,7 +68,7 @@ def run_headwater(request: Request) -> Outcome:
     dataset = TensorDataset(train_x, train_y)
 
     def train(trial: hw.Trial) -> None:
-        model = trial.prepare_model(work.build)
+        model = trial.prepare_model(work.build())
         loader = trial.prepare_data_loader(dataset, batch_size=work.batch_size, shuffle=True)
         optimizer = trial.prepare_optimizer(work.optimizer, model, **trial.config)
         for _ in trial.epochs(MAX_EPOCHS):
@@ -90,6 +90,7 @@ def run_headwater(request: Request) -> Outcome:
             search=request.search,
             max_epochs=MAX_EPOCHS,
             storage=Path(folder) / "record.db",
+            executor="processes",
             lanes=request.lanes,
             seed=request.seed,
             surrogate=None if request.scale is None else hw.Surrogate(scale=request.scale, eager=request.eager),

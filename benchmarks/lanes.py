@@ -7,6 +7,7 @@ goes to standard output as Markdown; the committed one is benchmarks/lanes.md.
 import argparse
 import copy
 import os
+import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -37,8 +38,10 @@ from headwater.trials import Lane
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MOMENTUM = 0.9
 NUM_ROUNDS = 2
-TURN_S = 0.03
+BLOCK_S = 0.03
 WARM_UP_STEPS, WARM_UP_S = 32, 3.0
+MOST_BYTES = 14 * 2**30
+"""What plain vmap may take."""
 Steps: TypeAlias = Callable[[int], None]
 """Takes this many steps."""
 
@@ -192,7 +195,7 @@ class Cell:
 
 def measure_row(name: str, width: int, sizes: list[int], seconds: float) -> list[Cell]:
     """Measure the cells of a row in turns, and keep the least of each: other work on the machine only adds time."""
-    rounds = [[measure_apart(name, width, size, seconds / NUM_ROUNDS) for size in sizes] for _ in range(NUM_ROUNDS)]
+    rounds = [[measure_cell(name, width, size, seconds / NUM_ROUNDS) for size in sizes] for _ in range(NUM_ROUNDS)]
     return [least(turns) for turns in zip(*rounds, strict=True)]
 
 
@@ -206,27 +209,47 @@ def least(cells: Sequence[Cell]) -> Cell:
     )
 
 
-def measure_apart(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
-    """Measure in a process of its own: plain vmap of GPT-2 keeps some 45 MB with every step."""
+def measure_cell(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
+    ways = ("separate", "vmap", "lanes")
+    times = {way: run_apart(time_way, way, name, width, num_lanes, seconds) for way in ways}
+    return Cell(num_lanes=num_lanes, **times)
+
+
+def run_apart(function: Callable[..., Any], *args: object) -> Any:
+    """Call in a process of its own, as a user would have one: no way profits or suffers from another's memory."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        return pool.submit(measure, name, width, num_lanes, seconds).result()
+        return pool.submit(function, *args).result()
 
 
-def measure(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
+def time_way(way: str, name: str, width: int, num_lanes: int, seconds: float) -> float | str:
+    """Return CPU seconds per lane-step: the lower quartile of blocks of steps. Or why there is none."""
     work = workloads()[name]
-    vmapped = plain_vmap(work, width, num_lanes)
-    ways = {"separate": repeat(separate(work, width)), "lanes": lanes(work, width, num_lanes)}
-    if not isinstance(vmapped, str):
-        ways["vmap"] = repeat(vmapped)
-    warm_up(ways["lanes"])
-    counts = {way: count_steps(steps) for way, steps in ways.items()}
-    times = time_in_turns({way: partial(steps, counts[way]) for way, steps in ways.items()}, seconds, 1)
-    return Cell(
-        num_lanes=num_lanes,
-        separate=times["separate"] / counts["separate"],
-        vmap=vmapped if isinstance(vmapped, str) else times["vmap"] / counts["vmap"] / num_lanes,
-        lanes=times["lanes"] / counts["lanes"] / num_lanes,
-    )
+    if way == "separate":
+        steps, num_lanes = repeat(separate(work, width)), 1
+    elif way == "lanes":
+        keep_freed_memory()  # as a study does
+        steps = lanes(work, width, num_lanes)
+    else:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))  # with GPT-2 it keeps memory at every step
+        vmapped = plain_vmap(work, width, num_lanes)
+        if isinstance(vmapped, str):
+            return vmapped
+        steps = repeat(vmapped)
+    try:
+        warm_up(steps)
+        count = count_steps(steps)
+        return time_in_turns({way: partial(steps, count)}, seconds)[way] / count / num_lanes
+    except (RuntimeError, MemoryError):
+        return "out of memory"
+
+
+def pick(name: str, width: int) -> int:
+    """Return the group size that the profile of a study picks."""
+    keep_freed_memory()
+    work = workloads()[name]
+    profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
+    assert ending is None, ending
+    return profile.num_lanes
 
 
 def warm_up(steps: Steps) -> None:
@@ -239,11 +262,11 @@ def warm_up(steps: Steps) -> None:
 
 
 def count_steps(steps: Steps) -> int:
-    """Return how many steps fill a turn: so many that what the other ways left in the caches does not matter."""
+    """Return how many steps fill a block, which is long enough for the clock."""
     steps(1)
     begin = time.process_time()
     steps(1)
-    return max(1, round(TURN_S / (time.process_time() - begin)))
+    return max(1, round(BLOCK_S / (time.process_time() - begin)))
 
 
 def repeat(step: Callable[[], None]) -> Steps:
@@ -280,12 +303,11 @@ def judge(rows: dict[tuple[str, int], tuple[list[Cell], int]]) -> list[str]:
                     slower.append(f"{name} {width} x {cell.num_lanes}: {ratio:.2f}")
                 if width == 16 and cell.num_lanes == 32:
                     narrow.append(f"{name} {ratio:.2f}")
-        speed = {cell.num_lanes: 1.0 if cell.num_lanes == 1 else cell.separate / cell.lanes for cell in cells}
-        if picked in speed:
-            best = max(speed.values())
-            picks.append(
-                f"{name} {width}: {picked} lanes, {speed[picked]:.2f} x separate, {speed[picked] / best:.2f} of best"
-            )
+        alone = min(cell.separate for cell in cells)
+        times = {cell.num_lanes: alone if cell.num_lanes == 1 else cell.lanes for cell in cells}
+        if picked in times:
+            gain, of_best = alone / times[picked], min(times.values()) / times[picked]
+            picks.append(f"{name} {width}: {picked} lanes, {gain:.2f} x separate, {of_best:.2f} of best")
     return [
         "", "## Aims", "",
         f"- Cells slower than plain vmap: {'; '.join(slower) or 'none'}.",
@@ -301,24 +323,26 @@ def main() -> None:
     parser.add_argument("--widths", nargs="*", type=int, default=[16, 64, 256])
     parser.add_argument("--lanes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--seconds", type=float, default=0.6, help="CPU seconds to spend on each way of each cell")
+    parser.add_argument("--keep-memory", action="store_true", help="give the other ways Headwater's memory setting too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed_memory()  # as a study does; the other ways gain from it too
+    if options.keep_memory:
+        keep_freed_memory()
     warnings.simplefilter("ignore")
     print(heading("Lanes against separate training and plain vmap"))
-    print("CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster.\n")
+    print(
+        "CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster. Each way has a"
+    )
+    print("process of its own, as its users run it; only Headwater's keeps freed memory for the next step.\n")
     print("| model | width | lanes | separate | vmap | Headwater | x separate | x vmap | of row's best |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     rows = {}
-    known = workloads()
     for name in options.models:
         for width in options.widths:
-            work = known[name]
-            profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
-            assert ending is None, ending
+            picked = run_apart(pick, name, width)
             cells = measure_row(name, width, options.lanes, options.seconds)
-            rows[name, width] = cells, profile.num_lanes
-            print("\n".join(show_row(name, width, cells, profile.num_lanes)), flush=True)
+            rows[name, width] = cells, picked
+            print("\n".join(show_row(name, width, cells, picked)), flush=True)
     failed = {cell.vmap for cells, _ in rows.values() for cell in cells if isinstance(cell.vmap, str)}
     print("\n".join(judge(rows)))
     print(*(f"\n- plain vmap does not run: {reason}" for reason in failed))

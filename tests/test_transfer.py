@@ -98,7 +98,7 @@ def test_the_record_has_every_stage_and_a_resumed_study_repeats_none(tmp_path: P
 
 def test_an_eager_target_does_not_change_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    monkeypatch.setattr("headwater.eager._has_idle_core", lambda: True)
+    monkeypatch.setattr("headwater.eager._has_spare_core", lambda is_inline: True)
     original = EagerTarget._consider
 
     def consider(self: EagerTarget) -> None:

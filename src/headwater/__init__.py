@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
 
 if TYPE_CHECKING:
+    from headwater.execute import ProcessExecutor
     from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
-    from headwater.report import Callback
+    from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
     from headwater.report.mlflow_logging import MLflowCallback
     from headwater.report.tensorboard_logging import TensorBoardCallback
@@ -33,7 +34,9 @@ __all__ = [
     "Checkpoint",
     "MLflowCallback",
     "OptunaMirror",
+    "ProcessExecutor",
     "Result",
+    "Silence",
     "Space",
     "Study",
     "Surrogate",
@@ -59,7 +62,9 @@ _HOMES = {
     "Checkpoint": "headwater.packs",
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",
+    "ProcessExecutor": "headwater.execute",
     "Result": "headwater.trials",
+    "Silence": "headwater.report",
     "Study": "headwater.study",
     "Surrogate": "headwater.trials",
     "TensorBoardCallback": "headwater.report.tensorboard_logging",

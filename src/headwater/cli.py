@@ -31,6 +31,7 @@ from headwater.terminal import (
     StorageOption,
     TargetOption,
     TimeBudgetOption,
+    WorkersOption,
     name_storage,
     open_err,
     open_out,
@@ -100,6 +101,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
+    workers: WorkersOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
     surrogate: Annotated[
@@ -122,7 +124,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     with telling_errors():
         loaded = _load(file, study)
         options = {"storage": storage, "seed": seed, "search": search, "name": name, "max_epochs": max_epochs}
-        grouped = _set_grouping(loaded.study, lanes, packing)
+        grouped = _set_running(loaded.study, lanes, packing, workers)
         chosen = _override(grouped, {**options, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
@@ -146,6 +148,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
+    workers: WorkersOption = None,
     time_budget: TimeBudgetOption = None,
     target: TargetOption = None,
     name: Annotated[
@@ -161,7 +164,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     FILE must define the study as it was when it ran. With --trials, a study goes on to more trials than before.
     """
     with telling_errors():
-        grouped = _set_grouping(_load(file, study).study, lanes, packing)
+        grouped = _set_running(_load(file, study).study, lanes, packing, workers)
         chosen = _as_recorded(_override(grouped, {"storage": storage, "name": name}), max_epochs)
 
         def start(watcher: RunWatcher) -> Result:
@@ -215,9 +218,12 @@ def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings 
     return replace(study, **{key: value for key, value in options.items() if value is not None})
 
 
-def _set_grouping(study: Study, lanes: str | None, packing: str | None) -> Study:
-    """Let the study group its trials as asked, where that was; it refuses itself what is no way of doing so."""
-    study = _override(study, {"lanes": _read_count(lanes)})
+def _set_running(study: Study, lanes: str | None, packing: str | None, workers: str | None) -> Study:
+    """Let the study group and train its trials as asked, where that was; it refuses itself what cannot be."""
+    from headwater.execute import read_workers
+
+    executor = None if workers is None else read_workers(workers)
+    study = _override(study, {"lanes": _read_count(lanes), "executor": executor})
     if packing is None:
         return study
     return replace(study, packing=None if packing.lower() == "none" else packing)

@@ -108,7 +108,8 @@ def _check_devices() -> Check:
 
 
 def _check_threads() -> Check:
-    from headwater.train.machine import count_cores, count_threads
+    from headwater.execute import count_cores
+    from headwater.train.machine import count_threads
 
     num_cores, num_threads = count_cores(), count_threads()
     text = f"{num_cores} cores, and torch computes with {num_threads} threads"

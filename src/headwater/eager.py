@@ -19,7 +19,7 @@ from headwater.limits import Limits
 from headwater.report import Callback
 from headwater.space import Config
 from headwater.store import Store, StudyInfo
-from headwater.trials import Lane, Report, Status
+from headwater.trials import Lane, Report, Result, Status
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -34,16 +34,19 @@ MOST_STARTS = 3
 class EagerTarget(Callback):
     """Starts the target with the best trial when half of them are done, in a process of its own.
 
-    A better trial that completes later replaces it. The answer of a study does not depend on it: if another trial wins
-    in the end, the target is trained with that one.
+    Where the search takes all cores, it starts when the search has ended, while the ranking is checked. A better trial
+    that completes later replaces it. The answer of a study does not depend on it: if another trial wins in the end, the
+    target is trained with that one.
     """
 
     def __init__(self, study: Study, num_trials: int | None, stage: Stage, *, is_wanted: bool) -> None:
         self._sign = -1 if study.mode == "max" else 1
         self._metric = study.metric
         self._num_trials = num_trials
-        is_wanted = is_wanted and num_trials is not None and _has_idle_core()
-        self._waiting = [_Worker(study, stage) for _ in range(MOST_STARTS)] if is_wanted else []
+        self._is_early = study.executor == "inline"
+        is_wanted = is_wanted and num_trials is not None and _has_spare_core(is_inline=self._is_early)
+        num_starts = MOST_STARTS if self._is_early else 1
+        self._waiting = [_Worker(study, stage) for _ in range(num_starts)] if is_wanted else []
         self._worker: _Worker | None = None
         self._name = ""
         self._values: dict[int, float] = {}
@@ -72,6 +75,11 @@ class EagerTarget(Callback):
         if status is Status.COMPLETED and math.isfinite(self._values.get(number, math.nan)):
             self._completed.append(number)
 
+    def on_result(self, result: Result) -> None:
+        """Start with the best of all trials, unless it has started with that."""
+        if result.ranked and not result.was_interrupted:
+            self._start(result.ranked[0].number)
+
     def conclude(self, number: int) -> str:
         """Wait for the target if it trains with this trial's configuration, else end it; say what was wasted."""
         if self._worker is None:
@@ -79,7 +87,7 @@ class EagerTarget(Callback):
             return ""
         if self._number == number:
             self._worker.process.join()
-            spared = f"the target had started with trial {number} while the search went on"
+            spared = f"the target had started with trial {number} before it was settled"
         else:
             self._end(self._worker)
             spared = "the target had started with a trial that was beaten"
@@ -96,14 +104,17 @@ class EagerTarget(Callback):
 
     def _consider(self) -> None:
         """Start the target if it is time, or start it again if there is a better trial now."""
-        if not self._waiting or not self._completed or self._num_trials is None:
+        if self._is_early and self._completed and self._num_trials and self._num_trials / 2 <= len(self._ended):
+            self._start(min(self._completed, key=lambda number: (self._sign * self._values[number], number)))
+
+    def _start(self, number: int) -> None:
+        """Start with this trial, unless it has."""
+        if not self._waiting or number == self._number:
             return
-        best = min(self._completed, key=lambda number: (self._sign * self._values[number], number))
-        if self._num_trials / 2 <= len(self._ended) and best != self._number:
-            if self._worker is not None:
-                self._end(self._worker)
-            self._worker, self._number, self._since = self._waiting.pop(), best, time.perf_counter()
-            self._worker.start(self._name, best)
+        if self._worker is not None:
+            self._end(self._worker)
+        self._worker, self._number, self._since = self._waiting.pop(), number, time.perf_counter()
+        self._worker.start(self._name, number)
 
     def _end(self, worker: _Worker) -> None:
         worker.process.kill()
@@ -127,14 +138,17 @@ class _Worker:
         self._ours.send_bytes(json.dumps([name, number]).encode())
 
     def _work(self, study: Study, stage: Stage, parent: int) -> None:
+        from headwater.train.machine import use_one_thread
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        use_one_thread()
         self._ours.close()
         try:
             name, number = json.loads(self._theirs.recv_bytes())
         except EOFError:  # whoever made this process is gone
             return
         target = stage(study.read_config(name, number), f"{name}.target-{number}")
-        target = replace(target, callbacks=[_EndWithParent(parent)])
+        target = replace(target, callbacks=[_EndWithParent(parent)], executor="inline")
         target.run_stage(Limits(num_trials=1), is_new=not target.is_recorded())
 
 
@@ -150,7 +164,8 @@ class _EndWithParent(Callback):
             os._exit(1)
 
 
-def _has_idle_core() -> bool:
-    from headwater.train.machine import count_cores, count_threads
+def _has_spare_core(*, is_inline: bool) -> bool:
+    from headwater.execute import count_cores
+    from headwater.train.machine import count_threads
 
-    return count_cores() > count_threads() == 1
+    return count_cores() > 1 and (count_threads() == 1 or not is_inline)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.errors import StudyEnds, StudyError
-from headwater.execute import InlineExecutor
+from headwater.execute import Executor
 from headwater.limits import Limits
+from headwater.relay import StudySite
 from headwater.report import Callback, Tally, Watcher
 from headwater.report.podium import Podium
 from headwater.report.standings import explain_lack
 from headwater.search import Dropping, Searcher
-from headwater.shifts import Bill, Crew, Shift
+from headwater.shifts import Bill, Capture, Shift
 from headwater.store import Presence, Recorder, Transition
 from headwater.trials import (
     Decision,
@@ -32,7 +33,6 @@ from headwater.trials import (
 )
 
 if TYPE_CHECKING:
-    from headwater.train.engines import LaneState
     from headwater.train.packer import Packer
     from headwater.train.running import Workshop
     from headwater.train.shelf import Shelf
@@ -52,7 +52,7 @@ class Tools:
     sorter: Sorter
     packer: Packer
     shelf: Shelf
-    executor: InlineExecutor
+    executor: Executor
     watcher: Watcher
     callbacks: Sequence[Callback] = ()
 
@@ -97,7 +97,7 @@ class Loop:
     def _search(self) -> None:
         try:
             while self._enlist(self._propose()) or self._waiting:
-                for group, ending in self._tools.executor.run(self._packs(), self._work):
+                for group, ending in self._tools.executor.run(self._packs(), StudySite(self, self._bill)):
                     self._conclude(group, ending)
         except StudyEnds as end:
             self._ended_early = str(end)
@@ -151,12 +151,9 @@ class Loop:
         self._tally.num_lane_steps += num_lanes
         self._tools.watcher.pulse(self._tally.pulse())
 
-    def hear_reports(
-        self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]
-    ) -> list[Decision]:
+    def hear_reports(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> list[Decision]:
         """Record what lanes report, and decide what becomes of each; epochs that are known already are passed over."""
         self._listen()
-        self._bill.share([report.number for report in reports])
         fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
         statuses = {report.number: self._decide(report) for report in fresh}
         failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
@@ -164,7 +161,8 @@ class Loop:
         fresh = [report for report in fresh if report.number not in errors]
         self._epochs |= {report.number: report.epoch for report in fresh}
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
-        self._tools.recorder.write(fresh, [self._transition(number, status, errors.get(number)) for number, status in leaving.items()])
+        left = [self._transition(number, status, errors.get(number)) for number, status in leaving.items()]
+        self._tools.recorder.write(fresh, left)
         self._save(reports, statuses, capture)
         self._keep_best(fresh, statuses, capture)
         for callback in self._tools.callbacks:
@@ -180,7 +178,7 @@ class Loop:
         gone = {*leaving, *(lane.number for lane in shift.loners)}
         return [Decision.STOP if report.number in gone else Decision.CONTINUE for report in reports]
 
-    def _part_from(self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> None:
+    def _part_from(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> None:
         """Let the lanes that are left of a group go on alone, where that is faster by now.
 
         A function that starts again forgets its own variables, so that is done only to trials which pause anyway.
@@ -198,7 +196,7 @@ class Loop:
         self._lanes |= {lane.number: lane for lane in shift.loners}
 
     def _decide(self, report: Report) -> Status:
-        """Return the trial's status after this report."""
+        """Return the trial's status after this report; without the metric, it has failed."""
         value = report.metrics.get(self._info.metric)
         if value is None:
             if self._tally.standings.is_empty:
@@ -217,27 +215,19 @@ class Loop:
         reached = until is not None and report.epoch >= until
         return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
 
-    def _save(
-        self,
-        reports: Sequence[Report],
-        statuses: dict[int, Status],
-        capture: Callable[[int], LaneState | None],
-    ) -> None:
+    def _save(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture) -> None:
         """Put lanes' states on the shelf: at a pause, and as often as the shelf asks for."""
-        for report in reports:
-            status = statuses.get(report.number, Status.RUNNING)
-            is_due = self._tools.shelf.is_due(report.epoch) or self.stop_reason is not None
-            if status is Status.PAUSED or (status is Status.RUNNING and is_due):
-                state = capture(report.number)
-                if state is not None:
-                    self._tools.shelf.put(report.number, state)
+        shelf = self._tools.shelf
+        is_due = shelf.is_due(reports[0].epoch) or self._find_end() is not None
+        with shelf.saving():
+            for report in reports:
+                status = statuses.get(report.number, Status.RUNNING)
+                if status is Status.PAUSED or (status is Status.RUNNING and is_due):
+                    state = capture(report.number)
+                    if state is not None:
+                        shelf.put(report.number, state)
 
-    def _keep_best(
-        self,
-        reports: Sequence[Report],
-        statuses: dict[int, Status],
-        capture: Callable[[int], LaneState | None],
-    ) -> None:
+    def _keep_best(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture) -> None:
         """Keep the weights of the best trial of those that end with this report, if it is the best so far."""
         values = {
             report.number: report.metrics[self._info.metric]
@@ -309,17 +299,6 @@ class Loop:
             yield pack
             self._check_limits()
 
-    def _work(self, pack: Sequence[TrialGroup]) -> Iterator[tuple[TrialGroup, Ending]]:
-        if len(pack) > 1:
-            for shift, ending in Crew(pack, self, self._bill).run():
-                yield shift.group, ending
-            return
-        shift = Shift(pack[0], self)
-        self._bill.open()
-        ending = self.train(shift, None)
-        self._waiting.extendleft(TrialGroup(lanes=(lane,)) for lane in reversed(shift.loners))
-        yield pack[0], ending
-
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
         """Call the training function for a group."""
         from headwater.train.running import run_group
@@ -327,12 +306,24 @@ class Loop:
         if seat is not None and self._steps_of_trial:  # others have reported: who has not begun need not begin
             self._check_limits()
         lanes = shift.group.lanes
-        self._tally.advance(shift.key, shift.epoch, len(lanes))
+        self.hear_start(shift)
         states = [self._tools.shelf[lane.number] for lane in lanes] if shift.epoch else None
         workshop = self._tools.workshop if seat is None else replace(self._tools.workshop, seat=seat)
         ending = run_group(workshop, shift.group, shift, states)
-        self._tally.advance(shift.key, 0, 0)
+        self.hear_stop(shift)
         return ending
+
+    def hear_start(self, shift: Shift) -> None:
+        """Count the lanes of a group that begins."""
+        self._tally.advance(shift.key, shift.epoch, len(shift.group))
+
+    def hear_stop(self, shift: Shift) -> None:
+        """Count them no more."""
+        self._tally.advance(shift.key, 0, 0)
+
+    def hear_loners(self, lanes: Sequence[Lane]) -> None:
+        """Let lanes that have left a group train on alone, before anything else."""
+        self._waiting.extendleft(TrialGroup(lanes=(lane,)) for lane in reversed(lanes))
 
     def find_mates(self, epochs: Collection[int]) -> list[TrialGroup]:
         """Return groups that can start at these epochs, as many as their pack takes in."""
@@ -355,7 +346,6 @@ class Loop:
     def _conclude(self, group: TrialGroup, ending: Ending) -> None:
         """Take in how a group ended: its lanes are done, or must be sorted anew."""
         self._listen()
-        self._bill.share([lane.number for lane in ending.lanes])
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
             self._tally.count_alone(ending.num_lane_steps, self._tools.sorter.seconds_alone(group.lanes[0]))
         if ending.outcome is Outcome.DONE:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headwater.errors import CannotPack, StudyEnds
 from headwater.trials import Decision, Ending, Lane, Report, TrialGroup
@@ -14,6 +14,9 @@ from headwater.trials import Decision, Ending, Lane, Report, TrialGroup
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
     from headwater.train.streams import Seat
+
+Capture: TypeAlias = "Callable[[int], LaneState | None]"
+"""Copies the state of a lane, where the function could start again there."""
 
 
 class Foreman(Protocol):
@@ -25,9 +28,7 @@ class Foreman(Protocol):
     def hear_step(self, num_lanes: int) -> None:
         """Learn that a group took a step."""
 
-    def hear_reports(
-        self, shift: Shift, reports: Sequence[Report], capture: Callable[[int], LaneState | None]
-    ) -> list[Decision]:
+    def hear_reports(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> list[Decision]:
         """Take the reports of a group's lanes, and decide what becomes of each."""
 
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
@@ -36,6 +37,15 @@ class Foreman(Protocol):
     def hear_refusal(self, group: TrialGroup, reason: str) -> None:
         """Learn that a group must not be in a pack; it has not reported yet."""
 
+    def hear_start(self, shift: Shift) -> None:
+        """Learn that a group begins."""
+
+    def hear_stop(self, shift: Shift) -> None:
+        """Learn that a group has ended."""
+
+    def hear_loners(self, lanes: Sequence[Lane]) -> None:
+        """Let these lanes, which have left a group, train on alone."""
+
     def find_mates(self, epochs: Collection[int]) -> Sequence[TrialGroup]:
         """Return groups that can start now, to join a pack whose groups are at these epochs, one for each."""
 
@@ -43,8 +53,9 @@ class Foreman(Protocol):
 class Shift:
     """One group at work. To its trial it is the control."""
 
-    def __init__(self, group: TrialGroup, foreman: Foreman) -> None:
+    def __init__(self, group: TrialGroup, foreman: Foreman, bill: Bill) -> None:
         self.group = group
+        self.bill = bill
         self.key = group.lanes[0].number
         self.numbers = [lane.number for lane in group.lanes]
         """The trials that are still in the group."""
@@ -64,8 +75,9 @@ class Shift:
         self.num_steps += 1
         self._foreman.hear_step(num_lanes)
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
-        """Pass reports on, and note who goes."""
+    def report(self, reports: Sequence[Report], capture: Capture) -> list[Decision]:
+        """Charge the lanes, pass their reports on, and note who goes."""
+        self.bill.share([report.number for report in reports])
         self.epoch = reports[0].epoch
         decisions = self._foreman.hear_reports(self, reports, capture)
         found = zip(reports, decisions, strict=True)
@@ -109,7 +121,7 @@ class Crew:
             raise ends[0]
 
     def _load(self, group: TrialGroup) -> None:
-        shift = Shift(group, self._foreman)
+        shift = Shift(group, self._foreman, self._bill)
         self._epochs[shift] = shift.epoch
         self._pack.load(shift, partial(self._train, shift))
 
@@ -131,9 +143,13 @@ class Crew:
 class Bill:
     """Shares the time that a group runs among its lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self, spent: dict[int, float] | None = None) -> None:
         self._since = time.perf_counter()
-        self._spent: dict[int, float] = {}
+        self._spent: dict[int, float] = {} if spent is None else spent
+
+    def another(self) -> Bill:
+        """Return the bill of another group that runs at the same time; what is owed can be collected from either."""
+        return Bill(self._spent)
 
     def open(self) -> None:
         """Start the clock for a group."""

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
-from headwater.execute import InlineExecutor
+from headwater.execute import EXECUTORS, Executor, build_executor
 from headwater.limits import Limits
 from headwater.loop import Loop, Tools
 from headwater.plan import Packing
@@ -53,7 +53,8 @@ class Study:
     search: str | Build | Searcher = "random"
     storage: str | Path | None = DEFAULT_STORAGE
     """Where the record goes: a path, a database URL, or None to keep it in memory."""
-    executor: str | InlineExecutor = "inline"
+    executor: str | Executor = "inline"
+    """Where to train: "inline" in this process, "processes" on all cores of the machine, or an executor."""
     lanes: int | str = "auto"
     """How many trials train as one: a number, or "auto" to measure what is fastest."""
     packing: str | None = "cost"
@@ -94,8 +95,8 @@ class Study:
             raise StudyError(f"num_seeds is {self.num_seeds}; it must be at least 1")
         if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
             self.surrogate = Surrogate(scale=self.surrogate)
-        if isinstance(self.executor, str) and self.executor != "inline":
-            raise StudyError(f"executor is {self.executor!r}; this version has 'inline' only")
+        if isinstance(self.executor, str) and self.executor not in EXECUTORS:
+            raise StudyError(f"executor is {self.executor!r}; it must be one of {', '.join(map(repr, EXECUTORS))}")
 
     def _check_grouping(self) -> None:
         is_number = isinstance(self.lanes, int) and not isinstance(self.lanes, bool) and self.lanes >= 1
@@ -225,6 +226,7 @@ class Study:
 
     def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
         from headwater.train.compiling import Compiler
+        from headwater.train.machine import threads_for
         from headwater.train.memory import keep_freed_memory
         from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
         from headwater.train.running import Workshop, choose_device
@@ -249,9 +251,12 @@ class Study:
         )
         searcher = build_searcher(self.search, problem)
         compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
+        device = choose_device(self.device)
+        executor = build_executor(self.executor, device.type)
         workshop = Workshop(
             self.train,
-            choose_device(self.device),
+            device,
+            num_workers=executor.num_workers,
             scaling=self._scaling(),
             compiler=compiler,
             shares_loading=self.packing is not None,
@@ -267,12 +272,12 @@ class Study:
             sorter=Sorter(workshop, num_lanes, tell, recorder.add_profile, packer.key),
             packer=packer,
             shelf=Shelf(states_folder(self.storage, recorder.info.name), self.save_every),
-            executor=InlineExecutor() if isinstance(self.executor, str) else self.executor,
+            executor=executor,
             watcher=watcher,
             callbacks=self.callbacks,
         )
         loop = Loop(tools, limits, known)
-        with _stopping_at_interrupt(loop):
+        with _stopping_at_interrupt(loop), threads_for(executor.num_workers):
             loop.run()
         result = loop.result(str(self.storage or "memory"))
         result = replace(result, loader=partial(self._load_best, result, tools.shelf))

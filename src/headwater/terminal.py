@@ -48,6 +48,10 @@ PackingOption = Annotated[
         metavar="cost|knn|random|batch_size|none", help="Which groups train as a pack, loading their data once."
     ),
 ]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(metavar="auto|N", help="How many processes train at the same time; auto takes every core."),
+]
 TimeBudgetOption = Annotated[
     float | None,
     typer.Option(min=0, metavar="SECONDS", help="When to end; with a surrogate, the target is trained by then."),

@@ -126,6 +126,8 @@ class Transfer:
     def _train_target(self, best: TrialRecord) -> Result:
         configs = [best.config, *self._vary(best)]
         study = self._at(1, f"{self._name}.target-{best.number}", Listed(configs))
+        if len(configs) == 1:
+            study = replace(study, executor="inline")  # with all the threads there are
         self._tell(f"the target trains with the configuration of trial {best.number}")
         if len(configs) > 1:
             keys = ", ".join(self._retuned)

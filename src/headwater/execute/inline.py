@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
+from headwater.execute.sites import Site
 from headwater.trials import Ending, TrialGroup
-
-Work: TypeAlias = Callable[[Sequence[TrialGroup]], Iterator[tuple[TrialGroup, Ending]]]
 
 
 class InlineExecutor:
     """Runs each pack here and now."""
 
-    def run(self, packs: Iterable[Sequence[TrialGroup]], work: Work) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Run the packs, and yield each group with its ending as it comes.
+    num_workers = 1
 
-        The packs are taken one by one, so that whoever supplies them may add more after each ending.
-        """
+    def run(self, packs: Iterable[Sequence[TrialGroup]], site: Site) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Run the packs, and yield each group with its ending as it comes."""
         for pack in packs:
-            yield from work(pack)
+            yield from site.work_here(pack)

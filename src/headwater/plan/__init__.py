@@ -1,7 +1,7 @@
 """Where and how trials run, as pure functions of values."""
 
 from headwater.plan.agreement import correlate_ranks, measure_trust, spread_over
-from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of
+from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of, share_lanes
 from headwater.plan.lanes import choose_num_lanes
 from headwater.plan.packing import (
     Distance,
@@ -40,6 +40,7 @@ __all__ = [
     "pack_randomly",
     "pack_singly",
     "predict_pack",
+    "share_lanes",
     "spread_over",
     "tabulate_distances",
 ]

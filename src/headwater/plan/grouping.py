@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -34,6 +35,14 @@ def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:
     lanes = sorted(lanes, key=lambda lane: _names_in(lane.config))
     starts = range(0, len(lanes), num_lanes)
     return [TrialGroup(lanes=tuple(lanes[start : start + num_lanes])) for start in starts]
+
+
+def share_lanes(num_lanes: int, size: int, num_workers: int) -> int:
+    """Return how large groups are to be so that all workers have as many of them, none larger than `size`."""
+    if num_workers == 1:
+        return size
+    num_rounds = math.ceil(num_lanes / (size * num_workers))
+    return math.ceil(num_lanes / (num_rounds * num_workers))
 
 
 def halve_group(lanes: Sequence[Lane]) -> list[TrialGroup]:

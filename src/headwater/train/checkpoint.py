@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save, save_file
 from torch import Tensor
 
 from headwater.errors import StoreError
@@ -22,9 +22,7 @@ FORMAT = "headwater lane state 1"
 
 def save_state(state: LaneState, path: Path) -> None:
     """Write the state in one piece: whoever reads the path finds the old state or the new one, never a part."""
-    tensors: dict[str, Tensor] = {}
-    content = {field.name: getattr(state, field.name) for field in fields(state)}
-    tree = json.dumps(_encode(content, tensors, ""))
+    tree, tensors = _take_apart(state)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
@@ -49,6 +47,25 @@ def load_state(path: Path) -> LaneState:
     except (OSError, SafetensorError) as error:
         raise StoreError(f"the saved state {path} cannot be read: {error}; the trial must start again") from error
     return LaneState(**_decode(json.loads(metadata["tree"]), tensors))
+
+
+def pack_state(state: LaneState) -> bytes:
+    """Return the state as bytes, for another process."""
+    tree, tensors = _take_apart(state)
+    head = tree.encode()
+    return len(head).to_bytes(8, "little") + head + save(tensors)
+
+
+def unpack_state(content: bytes) -> LaneState:
+    """Return the state that another process has packed."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return LaneState(**_decode(json.loads(content[8:start]), load(content[start:])))
+
+
+def _take_apart(state: LaneState) -> tuple[str, dict[str, Tensor]]:
+    tensors: dict[str, Tensor] = {}
+    content = {field.name: getattr(state, field.name) for field in fields(state)}
+    return json.dumps(_encode(content, tensors, "")), tensors
 
 
 def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:

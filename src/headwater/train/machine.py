@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -45,14 +46,26 @@ def list_devices() -> list[str]:
     return [*(f"cuda:{number} {name}" for number, name in enumerate(gpus)), f"cpu {platform.machine()}"]
 
 
-def count_cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def count_threads() -> int:
     """Count the threads that torch computes with."""
     return torch.get_num_threads()
+
+
+def use_one_thread() -> None:
+    """Let torch compute with one thread, for this process is one of several."""
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def threads_for(num_workers: int) -> Iterator[None]:
+    """Let torch compute with one thread for a while, if there are several processes to do it."""
+    before = torch.get_num_threads()
+    if num_workers > 1:
+        use_one_thread()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def free_bytes() -> int | None:

@@ -142,7 +142,7 @@ class Packer:
     def _count_room(self) -> float:
         """Return how many bytes a pack may take now."""
         memory = available_bytes(self._workshop.device)
-        return math.inf if memory is None else memory * MEMORY_SHARE
+        return math.inf if memory is None else memory * MEMORY_SHARE / self._workshop.num_workers
 
 
 def read_batch_size(config: Config) -> Hashable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -25,8 +26,9 @@ IN_REACH = 1.2
 """A size this many times slower than the best may still be the best when measured again."""
 DOUBTFUL = 1.5
 """Where groups gain less than this, one lane is measured again too."""
-NUM_FINALS = 2
-"""How often the sizes in reach of the best are measured again, in turns: the machine may have been slow meanwhile."""
+NUM_FINALS = 3
+"""How often the sizes in reach of the best are measured again at most, until the best one stays the best: the machine
+may have been slow meanwhile."""
 MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
 
@@ -40,19 +42,23 @@ def profile_lanes(
     must sort the lanes anew; None where all went well.
     """
     memory = available_bytes(workshop.device)
-    limit = None if memory is None else int(memory * MEMORY_SHARE)
+    limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
-    for num_lanes in _sizes(min(len(lanes), max_lanes)):
+    for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
         if _would_not_fit(measured, num_lanes, limit) or _gains_no_more(measured):
             break
         measurement, ending = _measure(workshop, lanes[:num_lanes], states)
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
-    for num_lanes in _finalists(measured) * (NUM_FINALS if len(lanes) >= MANY else 1):
-        again, _ = _measure(workshop, lanes[:num_lanes], states)
-        if again is not None and again.computing_s < measured[num_lanes].computing_s:
-            measured[num_lanes] = again
+    for _ in range(NUM_FINALS if len(lanes) >= MANY else 1):
+        before = _fastest(measured)
+        for num_lanes in _finalists(measured):
+            again, _ = _measure(workshop, lanes[:num_lanes], states)
+            if again is not None and again.computing_s < measured[num_lanes].computing_s:
+                measured[num_lanes] = again
+        if _fastest(measured) == before:
+            break
     return _conclude(workshop, measured, limit), None
 
 
@@ -108,6 +114,10 @@ def _gains_no_more(measured: dict[int, Measurement]) -> bool:
     return len(seconds) > NUM_PATIENT + 1 and min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
 
 
+def _fastest(measured: dict[int, Measurement]) -> int:
+    return min(measured.values(), key=lambda item: item.computing_s).num_lanes
+
+
 def _finalists(measured: dict[int, Measurement]) -> list[int]:
     """Return the sizes near the best, between which the choice is, and one lane where groups gain little."""
     by_speed = sorted(measured.values(), key=lambda item: item.computing_s)
@@ -145,7 +155,7 @@ class _Stopwatch:
     """Times the steps of one run and ends it when it has seen enough; a run without steps ends at its first report."""
 
     NUM_WARM_UP = 2
-    MIN_STEPS = 5
+    MIN_STEPS = 3
     MAX_STEPS = 40
     ENOUGH_SECONDS = 0.06
 

@@ -45,6 +45,8 @@ class Workshop:
     """Compiles what trains alone, where that pays; None for not at all."""
     shares_loading: bool = False
     """Whether groups that cannot train as one may load their data together."""
+    num_workers: int = 1
+    """How many groups train at the same time, in processes that share the memory."""
     seat: Seat = field(default_factory=Alone)
     """Where runs read their data from: alone, or with others."""
 

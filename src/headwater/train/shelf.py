@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.errors import StoreError
 from headwater.train.checkpoint import load_state, save_state
 from headwater.train.engines import LaneState
 
-
-AUTO = "auto"
-"""Saves as often as that takes no more than its share of the time."""
 SAVING_SHARE = 0.03
+"""How much of the time saving may take, where nobody has said how often."""
 
 
 class Shelf(Mapping[int, LaneState]):
@@ -62,15 +61,20 @@ class Shelf(Mapping[int, LaneState]):
             return epoch % self._every == 0
         return self._seconds_saving <= SAVING_SHARE * (time.perf_counter() - self._begin)
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Count the time that goes into saving what goes on."""
+        begin = time.perf_counter()
+        yield
+        self._seconds_saving += time.perf_counter() - begin
+
     def put(self, number: int, state: LaneState) -> None:
         """Keep a state instead of the trial's earlier one."""
         if self._folder is None:
             self._in_memory[number] = state
             return
-        begin = time.perf_counter()
         save_state(state, self._path(number))
         self._numbers.add(number)
-        self._seconds_saving += time.perf_counter() - begin
 
     def drop(self, number: int) -> None:
         """Forget a trial that will never train again."""

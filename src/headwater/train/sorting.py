@@ -7,7 +7,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from headwater.plan import bucket_lanes, choose_num_lanes, cut_groups, describe_bucket, halve_group, kind_of
+from headwater.plan import (
+    bucket_lanes,
+    choose_num_lanes,
+    cut_groups,
+    describe_bucket,
+    halve_group,
+    kind_of,
+    share_lanes,
+)
 from headwater.plan.grouping import Key
 from headwater.train.engines import LaneState
 from headwater.train.profiling import MAX_LANES, measure_alone, profile_lanes
@@ -60,7 +68,7 @@ class Sorter:
             if question is not None:
                 self._learn(question, lanes)
                 return self.sort(lanes, states)
-            groups += cut_groups(bucket, size)
+            groups += cut_groups(bucket, share_lanes(len(bucket), size, self._workshop.num_workers))
         self._measured = self._workshop
         return groups
 

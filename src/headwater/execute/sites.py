@@ -1,0 +1,49 @@
+"""What executors are given to run packs with: how they train here, or in another process that reports here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from headwater.trials import Ending, TrialGroup
+
+
+class Attendant(Protocol):
+    """Whoever speaks for the study with a process that trains a pack."""
+
+    def hear(self, message: Any) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Take in a message, answer it if it is a question, and yield the groups that it says have ended.
+
+        Raises:
+            StudyEnds: The study is to end; the process has been told.
+        """
+
+    def lose(self, reason: str) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Take in that the process is gone, and yield an ending for each group that had none."""
+
+
+class Site(Protocol):
+    """Where packs are trained."""
+
+    def work_here(self, pack: Sequence[TrialGroup]) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Train a pack in this process."""
+
+    def work_away(self, pack: Sequence[TrialGroup], line: Connection) -> None:
+        """Train a pack in a process that was forked for it; reports and questions go through the line."""
+
+    def attend(self, pack: Sequence[TrialGroup], line: Connection) -> Attendant:
+        """Return who answers the process that trains this pack."""
+
+
+class Executor(Protocol):
+    """Runs packs, and reports how their groups ended."""
+
+    num_workers: int
+    """How many packs it runs at the same time."""
+
+    def run(self, packs: Iterable[Sequence[TrialGroup]], site: Site) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Run the packs, and yield each group with its ending as it comes.
+
+        The packs are taken one by one, so that whoever supplies them may add more after each ending.
+        """
