@@ -1,248 +1,28 @@
 """The whole tuning job, the target's training included: Headwater against Ray Tune and Optuna on two cores.
 
 Run `python benchmarks/end_to_end.py --peers-python PATH`, where PATH is an interpreter that has torch, safetensors,
-numpy, Optuna and Ray Tune (some 25 minutes). Every run has a process of its own. The tables go to standard output as
+numpy, Optuna and Ray Tune (about an hour). Every run has a process of its own. The tables go to standard output as
 Markdown, what Headwater says on its way to standard error; the committed ones are in benchmarks/end_to_end.md.
 """
 
 import argparse
 import json
-import math
-import multiprocessing
 import os
-import resource
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mean
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-import torch.nn.functional as F
 from measuring import heading
-from workloads import MAX_EPOCHS, NUM_WORKERS, REDUCTION, WORKLOADS, Config, Examples, train_plainly
+from tuners import RUNNERS, Outcome, Request
+from workloads import NUM_WORKERS, WORKLOADS
 
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """One run."""
-
-    who: str
-    workload: str
-    search: str
-    num_trials: int
-    seed: int = 0
-    scale: int | None = 8
-    lanes: int | str = "auto"
-    eager: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    seconds: float
-    seconds_to_start: float
-    """How long it took until the first trial began."""
-    loss: float
-    """The validation loss of what is handed back."""
-    cpu_seconds: float
-    """What all cores spent; of the peers, only their training functions are counted."""
-    num_finished: int
-    num_epochs: int
-    agreement: float | None = None
-
-
-def run_headwater(request: Request) -> Outcome:
-    from torch.utils.data import TensorDataset
-
-    import headwater as hw
-
-    torch.set_num_threads(1)
-    work = WORKLOADS[request.workload]
-    train_x, train_y, valid_x, valid_y = work.load(work.num_examples)
-    dataset = TensorDataset(train_x, train_y)
-
-    def train(trial: hw.Trial) -> None:
-        model = trial.prepare_model(work.build())
-        loader = trial.prepare_data_loader(dataset, batch_size=work.batch_size, shuffle=True)
-        optimizer = trial.prepare_optimizer(work.optimizer, model, **trial.config)
-        for _ in trial.epochs(MAX_EPOCHS):
-            for x, y in islice(loader, work.steps_per_epoch):
-                optimizer.zero_grad()
-                F.cross_entropy(model(x), y.flatten()).backward()
-                optimizer.step()
-            with torch.no_grad():
-                trial.report(loss=F.cross_entropy(model(valid_x), valid_y.flatten()))
-
-    with tempfile.TemporaryDirectory() as folder:
-        study = hw.Study(
-            train,
-            space={
-                **{key: hw.loguniform(*ends) for key, ends in work.logarithmic.items()},
-                **{key: hw.uniform(*ends) for key, ends in work.even.items()},
-            },
-            metric="loss",
-            search=request.search,
-            max_epochs=MAX_EPOCHS,
-            storage=Path(folder) / "record.db",
-            executor="processes",
-            lanes=request.lanes,
-            seed=request.seed,
-            surrogate=None if request.scale is None else hw.Surrogate(scale=request.scale, eager=request.eager),
-        )
-        begin, cpu_before = time.perf_counter(), time.process_time()
-        result = study.run(num_trials=request.num_trials, watcher=Clock(begin))
-        seconds = time.perf_counter() - begin
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(f"{seconds:7.1f} s  end; best {result.best.config}", file=sys.stderr)
-    return Outcome(
-        seconds=seconds,
-        seconds_to_start=0.0,
-        loss=result.best.value("loss"),
-        cpu_seconds=sum(one.ru_utime + one.ru_stime for one in used) - cpu_before,
-        num_finished=sum(trial.epochs == MAX_EPOCHS for trial in result.trials),
-        num_epochs=sum(trial.epochs for trial in result.trials),
-        agreement=result.trust.agreement if result.trust else None,
-    )
-
-
-class Clock:
-    """Prints when a study says what."""
-
-    def __init__(self, begin: float) -> None:
-        self._begin = begin
-        self._num_done = 0
-
-    def start(self, study: str, metric: str, num_trials: int | None) -> None:
-        self.tell(f"start of {study}: {num_trials} trials")
-
-    def pulse(self, pulse: Any) -> None:  # Any: headwater.report.Pulse, where there is Headwater
-        if pulse.num_done != self._num_done:
-            self._num_done = pulse.num_done
-            self.tell(f"{pulse.num_done} done, {pulse.num_lanes} lanes, best {pulse.best_value}")
-
-    def tell(self, text: str) -> None:
-        print(f"{time.perf_counter() - self._begin:7.1f} s  {text}", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        self.tell("end of stage")
-
-
-def run_ray(request: Request) -> Outcome:
-    import ray
-    from ray import tune
-    from ray.tune.schedulers import ASHAScheduler
-
-    work = WORKLOADS[request.workload]
-
-    def train(config: Config, examples: Examples) -> None:
-        began, cpu_before = time.time(), time.process_time()
-        for loss in train_plainly(work, examples, config):
-            tune.report({"loss": loss, "began": began, "cpu": time.process_time() - cpu_before})
-
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    os.environ |= {"RAY_worker_niceness": "0"}  # by itself, Ray lets whatever else the machine does go first
-    ray.init(num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
-    scheduler = ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=REDUCTION)
-    with tempfile.TemporaryDirectory() as folder:
-        tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(train, examples=work.load(work.num_examples)), {"cpu": 1}),
-            param_space={
-                **{key: tune.loguniform(*ends) for key, ends in work.logarithmic.items()},
-                **{key: tune.uniform(*ends) for key, ends in work.even.items()},
-            },
-            tune_config=tune.TuneConfig(
-                metric="loss", mode="min", num_samples=request.num_trials,
-                max_concurrent_trials=NUM_WORKERS, reuse_actors=True,
-                scheduler=scheduler if request.search == "asha" else None,
-            ),
-            run_config=tune.RunConfig(storage_path=folder, verbose=0),
-        )  # fmt: skip
-        begin, clock = time.time(), time.perf_counter()
-        results = tuner.fit()
-        seconds = time.perf_counter() - clock
-        if results.errors:
-            raise results.errors[0]
-        metrics = [result.metrics for result in results]
-    ray.shutdown()
-    return Outcome(
-        seconds=seconds,
-        seconds_to_start=min(one["began"] for one in metrics) - begin,
-        loss=min(one["loss"] for one in metrics if math.isfinite(one["loss"])),
-        cpu_seconds=sum(one["cpu"] for one in metrics),
-        num_finished=sum(one["training_iteration"] == MAX_EPOCHS for one in metrics),
-        num_epochs=sum(one["training_iteration"] for one in metrics),
-    )
-
-
-def run_optuna(request: Request) -> Outcome:
-    """Let two processes work on one study; the clock starts when both are ready."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/record.db"
-        optuna.create_study(storage=url, study_name="study")
-        ready = context.Barrier(NUM_WORKERS + 1)
-        workers = [context.Process(target=work_for_optuna, args=(request, url, n, ready)) for n in range(NUM_WORKERS)]
-        for worker in workers:
-            worker.start()
-        ready.wait()
-        begin = time.perf_counter()
-        for worker in workers:
-            worker.join()
-        seconds = time.perf_counter() - begin
-        trials = optuna.load_study(storage=url, study_name="study").trials
-    last = [trial.intermediate_values.get(max(trial.intermediate_values)) for trial in trials]
-    return Outcome(
-        seconds=seconds,
-        seconds_to_start=0.0,
-        loss=min(value for value in last if math.isfinite(value)),
-        cpu_seconds=sum(trial.user_attrs["cpu"] for trial in trials),
-        num_finished=sum(len(trial.intermediate_values) == MAX_EPOCHS for trial in trials),
-        num_epochs=sum(len(trial.intermediate_values) for trial in trials),
-    )
-
-
-def work_for_optuna(request: Request, url: str, place: int, ready: Any) -> None:  # Any: a barrier has no public type
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    work = WORKLOADS[request.workload]
-    examples = work.load(work.num_examples)
-    halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
-    study = optuna.load_study(
-        storage=url,
-        study_name="study",
-        sampler=optuna.samplers.RandomSampler(seed=place),
-        pruner=halving if request.search == "asha" else optuna.pruners.NopPruner(),
-    )
-
-    def train(trial: optuna.Trial) -> float:
-        config = {key: trial.suggest_float(key, *ends, log=True) for key, ends in work.logarithmic.items()}
-        config |= {key: trial.suggest_float(key, *ends) for key, ends in work.even.items()}
-        loss, cpu_before = math.nan, time.process_time()
-        for epoch, loss in enumerate(train_plainly(work, examples, config), start=1):
-            trial.report(loss, epoch)
-            is_pruned = trial.should_prune()
-            if is_pruned or epoch == MAX_EPOCHS:
-                trial.set_user_attr("cpu", time.process_time() - cpu_before)
-            if is_pruned:
-                raise optuna.TrialPruned
-        return loss
-
-    ready.wait()
-    study.optimize(train, callbacks=[optuna.study.MaxTrialsCallback(request.num_trials, states=None)])
-
-
-RUNNERS = {"Headwater": run_headwater, "Ray Tune": run_ray, "Optuna": run_optuna}
+Run = tuple[Request, Outcome]
 
 
 def run_apart(python: str, request: Request) -> Outcome:
@@ -260,51 +40,80 @@ def extrapolate(outcome: Outcome, num_run: int, num_wanted: int) -> float:
     return outcome.seconds_to_start + (outcome.seconds - outcome.seconds_to_start) * num_wanted / num_run
 
 
-def show_row(request: Request, outcome: Outcome, num_wanted: int, ours: float) -> str:
+def compare(options: argparse.Namespace) -> None:
+    columns = ["workload", "search", "who", "seed", "trials run", "their epochs", "wall s", "CPU s"]
+    columns += [f"s for {options.trials}", "at best", "x Headwater", "at best", "loss", "held out"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
+    remarks = []
+    for workload in options.workloads:
+        for search in options.searches:
+            runs = run_all(options, workload, search)
+            ours = [run for run in runs if run[0].who == "Headwater"]
+            first_scale = ours[0][0].scale
+            base = mean(outcome.seconds for request, outcome in ours if request.scale == first_scale)
+            print("\n".join(show_row(run, options.trials, base) for run in runs), flush=True)
+            remarks += summarize(runs, options.trials)
+    print("\nIn short, means over seeds:\n")
+    print("\n".join(remarks), flush=True)
+
+
+def run_all(options: argparse.Namespace, workload: str, search: str) -> list[Run]:
+    """Let everyone do the job, under as many seeds as asked for."""
+    pythons = {"Ray Tune": options.peers_python, "Optuna": sys.executable}
+    count = min(options.random_trials if search == "random" else options.asha_trials, options.trials)
+    base = Request(who="Headwater", workload=workload, search=search, num_trials=options.trials)
+    runs = []
+    for seed in range(options.seeds):
+        for scale in options.scales or [WORKLOADS[workload].scale]:
+            request = replace(base, seed=seed, scale=scale)
+            runs.append((request, run_apart(sys.executable, request)))
+        for who in options.peers if seed < options.peer_seeds else ():
+            request = replace(base, who=who, seed=seed, num_trials=count)
+            runs.append((request, run_apart(pythons[who], request)))
+    return sorted(runs, key=lambda run: name_of(run[0]))
+
+
+def name_of(request: Request) -> str:
+    return f"Headwater, S = {request.scale}" if request.who == "Headwater" else request.who
+
+
+def show_row(run: Run, num_wanted: int, ours: float) -> str:
     """Show the time as measured, and for the peers what it is at best: their training alone, spread evenly on cores."""
+    request, outcome = run
     seconds = extrapolate(outcome, request.num_trials, num_wanted)
     at_best = outcome.cpu_seconds * num_wanted / request.num_trials / NUM_WORKERS
     mark = "" if request.num_trials == num_wanted else " (extrapolated)"
     is_ours = request.who == "Headwater"
-    who = f"{request.who}, seed {request.seed}" if is_ours else request.who
     return (
-        f"| {WORKLOADS[request.workload].title} | {request.search} | {who} "
+        f"| {WORKLOADS[request.workload].title} | {request.search} | {name_of(request)} | {request.seed} "
         f"| {request.num_trials} | {outcome.num_epochs} | {outcome.seconds:.1f} | {outcome.cpu_seconds:.1f} "
         f"| {seconds:.0f}{mark} | {'-' if is_ours else f'{at_best:.0f}'} "
-        f"| {seconds / ours:.1f} | {'-' if is_ours else f'{at_best / ours:.1f}'} | {outcome.loss:.3f} |"
+        f"| {seconds / ours:.1f} | {'-' if is_ours else f'{at_best / ours:.1f}'} "
+        f"| {outcome.loss:.3f} | {outcome.held_out:.3f} |"
     )
 
 
-def compare(options: argparse.Namespace) -> None:
-    columns = ["workload", "search", "who", "trials run", "their epochs", "wall s", "CPU s"]
-    columns += [f"s for {options.trials}", "at best", "x Headwater", "at best", "loss"]
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
-    pythons = {"Ray Tune": options.peers_python, "Optuna": sys.executable}
-    for name in options.workloads:
-        for search in options.searches:
-            show = partial(show_row, num_wanted=options.trials)
-            ours = 0.0
-            for seed in range(options.seeds):
-                request = Request(
-                    who="Headwater", workload=name, search=search, num_trials=options.trials, seed=seed,
-                    scale=options.scale,
-                )  # fmt: skip
-                outcome = run_apart(sys.executable, request)
-                ours = ours or outcome.seconds
-                print(show(request, outcome, ours=ours), flush=True)
-            for who in options.peers:
-                count = options.random_trials if search == "random" else options.asha_trials
-                request = Request(who=who, workload=name, search=search, num_trials=min(count, options.trials))
-                print(show(request, run_apart(pythons[who], request), ours=ours), flush=True)
+def summarize(runs: Sequence[Run], num_wanted: int) -> list[str]:
+    """Say what everyone took and came to."""
+    lines = []
+    for name in dict.fromkeys(name_of(request) for request, _ in runs):
+        own = [run for run in runs if name_of(run[0]) == name]
+        seconds = mean(extrapolate(outcome, request.num_trials, num_wanted) for request, outcome in own)
+        losses = [outcome.held_out for _, outcome in own]
+        spread = f" ({min(losses):.3f} to {max(losses):.3f})" if len(losses) > 1 else ""
+        title = f"{own[0][0].workload}, {own[0][0].search}, {name}"
+        lines.append(f"- {title}: {seconds:.0f} s, held-out loss {mean(losses):.3f}{spread}")
+    return lines
 
 
 def ablate(num_trials: int, num_alone: int) -> None:
     """Take Headwater apart: random search for the MLP."""
     print(f"\n## What contributes what\n\nThe MLP, random search, {num_trials} trials, Headwater alone.\n")
-    print("| surrogate | lanes | eager | trials run | seconds | loss | rank agreement |\n|---|---|---|---|---|---|---|")
+    columns = ["surrogate", "lanes", "eager", "trials run", "seconds", "loss", "held out", "rank agreement"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
     for scale, lanes, eager in (
-        (8, "auto", True), (8, "auto", False), (8, 1, True),
-        (4, "auto", True), (16, "auto", True), (None, "auto", False),
+        (16, "auto", True), (16, "auto", False), (16, 1, True), (None, "auto", False), (None, 1, False),
+        (2, "auto", True), (4, "auto", True), (8, "auto", True), (32, "auto", True),
     ):  # fmt: skip
         count = num_trials if scale else min(num_alone, num_trials)
         request = Request(
@@ -316,7 +125,7 @@ def ablate(num_trials: int, num_alone: int) -> None:
         agreement = "-" if outcome.agreement is None else f"{outcome.agreement:.2f}"
         print(
             f"| {f'1/{scale}' if scale else 'none'} | {lanes} | {'yes' if eager else 'no'} | {count} "
-            f"| {seconds:.1f}{mark} | {outcome.loss:.4f} | {agreement} |",
+            f"| {seconds:.1f}{mark} | {outcome.loss:.3f} | {outcome.held_out:.3f} | {agreement} |",
             flush=True,
         )
 
@@ -329,9 +138,10 @@ def main() -> None:
     parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has Ray")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--random-trials", type=int, default=20, help="how many of them the peers run at random search")
-    parser.add_argument("--asha-trials", type=int, default=200, help="how many of them the peers run at ASHA")
-    parser.add_argument("--scale", type=int, default=8, help="Headwater searches at 1/SCALE of the width")
-    parser.add_argument("--seeds", type=int, default=1, help="under how many seeds Headwater runs")
+    parser.add_argument("--asha-trials", type=int, default=60, help="how many of them the peers run at ASHA")
+    parser.add_argument("--scales", nargs="*", type=int, help="Headwater searches at 1/SCALE of the width")
+    parser.add_argument("--seeds", type=int, default=3, help="under how many seeds Headwater runs")
+    parser.add_argument("--peer-seeds", type=int, default=1, help="and the peers")
     parser.add_argument("--ablation", type=int, default=60, metavar="TRIALS", help="0 for none")
     parser.add_argument("--request", help=argparse.SUPPRESS)
     options = parser.parse_args()

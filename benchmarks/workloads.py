@@ -1,5 +1,6 @@
 """What the end-to-end benchmark tunes: models, data, and how each is trained without Headwater."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,12 +14,13 @@ MAX_EPOCHS = 9
 REDUCTION = 3
 NUM_WORKERS = 2
 NUM_VALID = 512
+NUM_HELD_OUT = 2048
 LENGTH = 32
 """Characters in one example of the Transformer."""
 
 Config = Mapping[str, float]
-Examples = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Inputs and answers to train on, and those to validate with."""
+Examples = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""Inputs and answers to train on, those to choose trials by, and those that nobody chooses by."""
 
 
 def mlp() -> nn.Module:
@@ -91,24 +93,30 @@ def resnet18() -> nn.Module:
 def thumbnails(num_examples: int) -> Examples:
     """Images of half the height and width."""
     images = data.cifar10()
+    valid, held_out = slice(NUM_VALID // 4), slice(NUM_VALID // 4, NUM_VALID // 4 + NUM_HELD_OUT // 8)
     return (
         F.avg_pool2d(images.train_x[:num_examples], 2), images.train_y[:num_examples].clone(),
-        F.avg_pool2d(images.valid_x[: NUM_VALID // 4], 2), images.valid_y[: NUM_VALID // 4].clone(),
+        F.avg_pool2d(images.valid_x[valid], 2), images.valid_y[valid].clone(),
+        F.avg_pool2d(images.valid_x[held_out], 2), images.valid_y[held_out].clone(),
     )  # fmt: skip
 
 
 def clothes(num_examples: int) -> Examples:
     images = data.fashion_mnist()
+    held_out = slice(NUM_VALID, NUM_VALID + NUM_HELD_OUT)
     return (
         images.train_x[:num_examples].clone(), images.train_y[:num_examples].clone(),
         images.valid_x[:NUM_VALID].clone(), images.valid_y[:NUM_VALID].clone(),
+        images.valid_x[held_out].clone(), images.valid_y[held_out].clone(),
     )  # fmt: skip
 
 
 def verses(num_examples: int) -> Examples:
     """Pieces from all over the works, and what follows each character."""
     text = data.shakespeare()
-    return *_pieces(text.train.long(), num_examples), *_pieces(text.valid.long(), NUM_VALID // 8)
+    num_valid, num_held_out = NUM_VALID // 8, NUM_HELD_OUT // 16
+    x, y = _pieces(text.valid.long(), num_valid + num_held_out)
+    return *_pieces(text.train.long(), num_examples), x[:num_valid], y[:num_valid], x[num_valid:], y[num_valid:]
 
 
 def _pieces(text: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -130,39 +138,43 @@ class Workload:
     batch_size: int
     steps_per_epoch: int
     """What counts as an epoch here: so many batches of the examples, drawn anew each time."""
+    scale: int
+    """At which part of the width Headwater searches, unless told otherwise."""
 
 
 WORKLOADS = {
     "MLP": Workload(
         title="MLP 4 x 1024, Fashion-MNIST, SGD", build=mlp, load=clothes, optimizer=torch.optim.SGD,
         logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
-        num_examples=4096, batch_size=64, steps_per_epoch=16,
+        num_examples=4096, batch_size=64, steps_per_epoch=48, scale=16,
     ),
     "Transformer": Workload(
         title="Transformer d = 512, Shakespeare, AdamW", build=Transformer, load=verses, optimizer=torch.optim.AdamW,
         logarithmic={"lr": (1e-4, 1e-2), "weight_decay": (1e-3, 1.0)}, even={},
-        num_examples=4096, batch_size=8, steps_per_epoch=4,
+        num_examples=4096, batch_size=8, steps_per_epoch=4, scale=8,
     ),
     "ResNet": Workload(
         title="ResNet-18, CIFAR-10 at 16 x 16, SGD", build=resnet18, load=thumbnails, optimizer=torch.optim.SGD,
         logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
-        num_examples=4096, batch_size=16, steps_per_epoch=3,
+        num_examples=4096, batch_size=16, steps_per_epoch=3, scale=8,
     ),
 }  # fmt: skip
 
 
-def train_plainly(work: Workload, examples: Examples, config: Config) -> Iterator[float]:
-    """Train as one would without any tuner; give the validation loss after each epoch."""
+def train_plainly(work: Workload, examples: Examples, config: Config) -> Iterator[tuple[float, float]]:
+    """Train as one would without any tuner; give the loss to choose by after each epoch, and at the end the other."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    train_x, train_y, valid_x, valid_y = examples
+    train_x, train_y, valid_x, valid_y, held_out_x, held_out_y = examples
     model = work.build()
     optimizer = work.optimizer(model.parameters(), **config)
-    for _ in range(MAX_EPOCHS):
+    for epoch in range(1, MAX_EPOCHS + 1):
         order = torch.randperm(len(train_x))[: work.steps_per_epoch * work.batch_size]
         for rows in order.split(work.batch_size):
             optimizer.zero_grad()
             F.cross_entropy(model(train_x[rows]), train_y[rows].flatten()).backward()
             optimizer.step()
         with torch.no_grad():
-            yield F.cross_entropy(model(valid_x), valid_y.flatten()).item()
+            loss = F.cross_entropy(model(valid_x), valid_y.flatten()).item()
+            is_last = epoch == MAX_EPOCHS
+            yield loss, F.cross_entropy(model(held_out_x), held_out_y.flatten()).item() if is_last else math.nan

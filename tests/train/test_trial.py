@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from tests.train.lab import SEED, run, run_alone, run_done
+from tests.train.lab import SEED, Notebook, go_on, open_lanes, run, run_alone, run_done
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from headwater.train import Trial
+from headwater.train.compiling import Compiler
+from headwater.train.running import Workshop, run_group
 from headwater.train.seeding import mix_seed
-from headwater.trials import Decision, Outcome, Report
+from headwater.trials import Decision, Outcome, Report, TrialGroup
 
 TWO = [{"lr": 0.1}, {"lr": 0.2}]
 
@@ -294,3 +297,28 @@ def test_a_function_that_exits_fails_its_trial_alone() -> None:
         sys.exit("enough")
 
     assert "SystemExit: enough" in run(train, [{}]).ending.error
+
+
+def test_how_many_steps_are_left_is_told_by_the_epochs_so_far() -> None:
+    asked: list[int | None] = []
+
+    class Watching:
+        """Stands in the place of a compiler, and asks at every step."""
+
+        def attach(self, model: nn.Module, steps_left: Callable[[], int | None]) -> None:
+            model.register_forward_pre_hook(lambda *_: asked.append(steps_left()))
+
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(2, 1))
+        loader = trial.prepare_data_loader(TensorDataset(torch.randn(64, 2)), batch_size=4)
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=0.1)
+        for _ in trial.epochs(3):
+            for (x,) in islice(loader, 2):
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+            trial.report(loss=1.0)
+
+    workshop = Workshop(train, compiler=cast(Compiler, Watching()))
+    run_group(workshop, TrialGroup(lanes=open_lanes({0: TWO[0]})), Notebook(go_on))
+    assert asked == [None, None, 4, 3, 2, 1]

@@ -31,6 +31,10 @@ NUM_FINALS = 3
 may have been slow meanwhile."""
 MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
+LONG_S = 8.0
+"""When measuring has taken so long, only what is in doubt is measured again, and a larger size must be promising."""
+PROMISING = 1.1
+"""So much faster must each size then be than those before it for a larger one to be tried."""
 
 
 def profile_lanes(
@@ -44,16 +48,18 @@ def profile_lanes(
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
+    begin = read_clock()
     for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
-        if _would_not_fit(measured, num_lanes, limit) or _gains_no_more(measured):
+        if _would_not_fit(measured, num_lanes, limit) or _gains_no_more(measured, read_clock() - begin):
             break
         measurement, ending = _measure(workshop, lanes[:num_lanes], states)
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
-    for _ in range(NUM_FINALS if len(lanes) >= MANY else 1):
+    is_long = read_clock() - begin > LONG_S
+    for _ in range(NUM_FINALS if len(lanes) >= MANY and not is_long else 1):
         before = _fastest(measured)
-        for num_lanes in _finalists(measured):
+        for num_lanes in _finalists(measured, 1.0 if is_long else IN_REACH):
             again, _ = _measure(workshop, lanes[:num_lanes], states)
             if again is not None and again.computing_s < measured[num_lanes].computing_s:
                 measured[num_lanes] = again
@@ -108,20 +114,24 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
     return last.peak_bytes is not None and last.peak_bytes * num_lanes / last.num_lanes > limit
 
 
-def _gains_no_more(measured: dict[int, Measurement]) -> bool:
+def _gains_no_more(measured: dict[int, Measurement], seconds_spent: float) -> bool:
     """Tell whether the last sizes were no faster per step than the best before them; small groups may be slow."""
     seconds = [item.computing_s for item in measured.values()]
-    return len(seconds) > NUM_PATIENT + 1 and min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
+    if len(seconds) <= NUM_PATIENT + 1:
+        return False
+    if seconds_spent > LONG_S:
+        return seconds[-1] * PROMISING > min(seconds[:-1])
+    return min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
 
 
 def _fastest(measured: dict[int, Measurement]) -> int:
     return min(measured.values(), key=lambda item: item.computing_s).num_lanes
 
 
-def _finalists(measured: dict[int, Measurement]) -> list[int]:
+def _finalists(measured: dict[int, Measurement], in_reach: float) -> list[int]:
     """Return the sizes near the best, between which the choice is, and one lane where groups gain little."""
     by_speed = sorted(measured.values(), key=lambda item: item.computing_s)
-    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * IN_REACH][:4]
+    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * in_reach][:4]
     near += [item for item in by_speed if item.num_lanes == 1 and item.computing_s < by_speed[0].computing_s * DOUBTFUL]
     sizes = list(dict.fromkeys(item.num_lanes for item in near))
     return sizes if len(sizes) > 1 else []

@@ -74,6 +74,8 @@ class Trial:
         self._seat = seat or Alone()
         self._num_epochs: int | None = None
         self._num_steps = 0
+        self._steps_of_epoch: float | None = None
+        """How many there were in an epoch, once there was one."""
         self._streams: list[Stream] = []
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
@@ -140,9 +142,11 @@ class Trial:
         return self._count_epochs(count)
 
     def _count_epochs(self, count: int) -> Iterator[int]:
-        self._num_epochs = count - self._epoch
-        for epoch in range(self._epoch, count):
+        first = self._epoch
+        self._num_epochs = count - first
+        for epoch in range(first, count):
             self._epoch = epoch
+            self._steps_of_epoch = self._num_steps / (epoch - first) if epoch > first else None
             self._is_in_epoch = True
             seed_everything(mix_seed(self.seed, "epoch", epoch))
             yield epoch
@@ -172,10 +176,12 @@ class Trial:
         self._control.step(len(self._lanes))
 
     def _count_steps_left(self) -> int | None:
-        """Return how many steps the function will still take, by the length of its first data loader."""
-        if self._num_epochs is None or not self._streams:
+        """Return how many steps the function will still take, by the epochs so far; of a single one, by its loader."""
+        if self._num_epochs is None or (self._num_epochs > 1 and self._steps_of_epoch is None):
             return None
-        return self._num_epochs * len(self._streams[0]) - self._num_steps
+        if self._steps_of_epoch is not None:
+            return int(self._num_epochs * self._steps_of_epoch) - self._num_steps
+        return len(self._streams[0]) - self._num_steps if self._streams else None
 
     def _hand_in(self, epoch: int, columns: Mapping[str, Sequence[float]]) -> None:
         reports = [
