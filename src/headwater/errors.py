@@ -13,6 +13,7 @@ WidthsWanted (BaseException) a model must be seen at work before it can be resiz
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
 StrandEnds (BaseException) a unit is taken out of its pack where it waits; never seen by users
 CannotPack (BaseException) this function must not take turns with others; it runs alone; never seen by users
+LineLost (BaseException)   the process at the other end is gone; never seen by users
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
@@ -65,6 +66,10 @@ class StrandEnds(BaseException):
 
 class CannotPack(BaseException):
     """This run of the training function must not take turns with others."""
+
+
+class LineLost(BaseException):
+    """The process at the other end of a line is gone."""
 
 
 class StudyEnds(BaseException):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import StudyEnds
+from headwater.errors import LineLost, StoreError, StudyEnds, StudyError
+from headwater.execute import Line
 from headwater.shifts import Bill, Capture, Crew, Foreman, Shift
 from headwater.trials import Decision, Ending, Outcome, Report, TrialGroup
 
@@ -34,7 +36,7 @@ class StudySite:
             self._foreman.hear_loners(shift.loners)
             yield shift.group, ending
 
-    def work_away(self, pack: Sequence[TrialGroup], line: Connection) -> None:
+    def work_away(self, pack: Sequence[TrialGroup], line: Line) -> None:
         """Train a pack in this process for a study in another one."""
         from headwater.train.machine import use_one_thread
 
@@ -45,12 +47,12 @@ class StudySite:
                 line.send(
                     ("ended", shift.key, numbers, replace(ending, lanes=(), question=None), bool(ending.question))
                 )
-        except StudyEnds:
-            pass  # the study said so
-        except Exception as cause:
-            line.send(("raised", cause))
+        except (StudyEnds, LineLost):
+            pass  # the study said so, or is gone
+        except BaseException as cause:  # whatever it is, it is the study's to say
+            line.send(("raised", _portable(cause)))
 
-    def attend(self, pack: Sequence[TrialGroup], line: Connection) -> StudyAttendant:
+    def attend(self, pack: Sequence[TrialGroup], line: Line) -> StudyAttendant:
         """Answer the process that trains this pack."""
         return StudyAttendant(pack, line, self._foreman, self)
 
@@ -70,11 +72,12 @@ class StudySite:
 class _Relay:
     """The foreman that groups in another process have: all but the training itself it asks the study about."""
 
-    def __init__(self, foreman: Foreman, line: Connection) -> None:
+    def __init__(self, foreman: Foreman, line: Line) -> None:
         self._foreman = foreman
         self._line = line
         self._num_steps = 0
         self._since = time.perf_counter()
+        self._fault: Exception | None = None
 
     def hear_epochs(self, num_epochs: int) -> None:
         self._line.send(("epochs", num_epochs))
@@ -85,19 +88,29 @@ class _Relay:
             self._pass_steps()
 
     def hear_reports(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> list[Decision]:
-        from headwater.train.checkpoint import pack_state
-
         self._pass_steps()
         self._line.send(("reports", shift.key, reports, shift.num_steps))
         while True:
-            kind, content = self._line.recv()
+            kind, content = self._line.receive()
             if kind == "capture":
-                state = capture(content)
-                self._line.send_bytes(b"" if state is None else pack_state(state))
+                self._line.send(self._capture(content, capture))
             elif kind == "end":
                 raise StudyEnds(content)
+            elif kind == "fault":
+                raise self._fault or StoreError(content)
             else:
                 return list(content)
+
+    def _capture(self, number: int, capture: Capture) -> tuple[str, Any]:
+        """Return a lane's state as it is sent, or what there is to say instead."""
+        from headwater.train.checkpoint import pack_state
+
+        try:
+            state = capture(number)
+            return "state", None if state is None else pack_state(state)
+        except Exception as cause:  # the trial's own code may be in it: then it is the trial's result
+            self._fault = cause
+            return "fault", str(cause)
 
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
         return self._foreman.train(shift, seat)
@@ -125,7 +138,7 @@ class _Relay:
 class StudyAttendant:
     """Takes what a process says to the study's foreman, and its answers back."""
 
-    def __init__(self, pack: Sequence[TrialGroup], line: Connection, foreman: Foreman, site: StudySite) -> None:
+    def __init__(self, pack: Sequence[TrialGroup], line: Line, foreman: Foreman, site: StudySite) -> None:
         self._line = line
         self._foreman = foreman
         self._site = site
@@ -133,6 +146,11 @@ class StudyAttendant:
         self._shifts = {shift.key: shift for shift in (Shift(group, foreman, bill) for group in pack)}
         for shift in self._shifts.values():
             foreman.hear_start(shift)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all groups of the pack have ended."""
+        return not self._shifts
 
     def hear(self, message: Any) -> Iterator[tuple[TrialGroup, Ending]]:
         """Take in a message, answer it if it is a question, and yield the groups that it says have ended."""
@@ -151,10 +169,19 @@ class StudyAttendant:
                 raise cause
 
     def lose(self, reason: str) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Take in that the process is gone, and yield an ending for each group that had none."""
+        """Take in that the process is gone, and yield an ending for each group that had none.
+
+        Which group of a pack is to blame cannot be told, so none is: they train one by one from now on.
+        """
+        is_pack = len(self._shifts) > 1
         for key, shift in list(self._shifts.items()):
-            ending = Ending(outcome=Outcome.RAISED, lanes=(), error=reason)
-            yield from self._end(key, shift.numbers, ending, has_parted=False)
+            if is_pack and shift.numbers:
+                del self._shifts[key]
+                self._foreman.hear_stop(shift)
+                self._foreman.hear_refusal(TrialGroup(lanes=shift.lanes), reason)
+                continue
+            outcome = Outcome.RAISED if shift.numbers else Outcome.DONE
+            yield from self._end(key, shift.numbers, Ending(outcome=outcome, lanes=(), error=reason), has_parted=False)
 
     def _answer(self, shift: Shift, reports: Sequence[Report], num_steps: int) -> None:
         shift.num_steps = num_steps
@@ -162,16 +189,25 @@ class StudyAttendant:
             decisions = shift.report(reports, self._capture)
         except StudyEnds as end:
             del self._shifts[shift.key]
-            self._line.send(("end", str(end)))
+            with suppress(LineLost):
+                self._line.send(("end", str(end)))
             raise
+        except StoreError as cause:
+            self._line.send(("fault", str(cause)))
+            return
         self._line.send(("decisions", decisions))
 
     def _capture(self, number: int) -> LaneState | None:
         from headwater.train.checkpoint import unpack_state
 
-        self._line.send(("capture", number))
-        content = self._line.recv_bytes()
-        return unpack_state(content) if content else None
+        try:
+            self._line.send(("capture", number))
+            kind, content = self._line.receive()
+        except LineLost:
+            return None  # the next message will show it
+        if kind == "fault":
+            raise StoreError(content)
+        return None if content is None else unpack_state(content)
 
     def _end(
         self, key: int, numbers: Sequence[int], ending: Ending, has_parted: bool
@@ -181,8 +217,17 @@ class StudyAttendant:
         shift.bill.share(numbers)
         self._foreman.hear_stop(shift)
         self._foreman.hear_loners(shift.loners)
-        lanes = tuple(lane for lane in shift.group.lanes if lane.number in numbers)
+        shift.numbers = list(numbers)
         if has_parted:
-            yield from self._site.work_here([TrialGroup(lanes=lanes)])
+            yield from self._site.work_here([TrialGroup(lanes=shift.lanes)])
         else:
-            yield shift.group, replace(ending, lanes=lanes)
+            yield shift.group, replace(ending, lanes=shift.lanes)
+
+
+def _portable(cause: BaseException) -> BaseException:
+    """Return the exception if it can be sent, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(cause))  # noqa: S301 - our own, of a moment ago
+    except Exception:  # of the many ways in which that can fail
+        return StudyError(f"{type(cause).__name__}: {cause}")
+    return cause

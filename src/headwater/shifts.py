@@ -66,6 +66,11 @@ class Shift:
         """Those that left to train on alone, for too few were left for a group to pay."""
         self._foreman = foreman
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The lanes that are still in the group."""
+        return tuple(lane for lane in self.group.lanes if lane.number in self.numbers)
+
     def expect(self, num_epochs: int) -> None:
         """Pass on how many epochs there will be."""
         self._foreman.hear_epochs(num_epochs)

@@ -2,6 +2,7 @@
 
 from headwater.execute.choosing import EXECUTORS, build_executor, count_cores, read_workers
 from headwater.execute.inline import InlineExecutor
+from headwater.execute.lines import Line
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.sites import Attendant, Executor, Site
 
@@ -10,6 +11,7 @@ __all__ = [
     "Attendant",
     "Executor",
     "InlineExecutor",
+    "Line",
     "ProcessExecutor",
     "Site",
     "build_executor",

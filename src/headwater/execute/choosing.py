@@ -24,6 +24,8 @@ def build_executor(executor: str | Executor, device: str) -> Executor:
         built = InlineExecutor() if built == "inline" else ProcessExecutor(count_cores())
     if isinstance(built, ProcessExecutor) and device != "cpu":
         raise StudyError(f"executor 'processes' trains on the CPU, not on {device!r}; set device='cpu' or use 'inline'")
+    if isinstance(built, ProcessExecutor) and multiprocessing.current_process().daemon:
+        raise StudyError("executor 'processes' cannot start any from a daemonic process; use 'inline' here")
     if isinstance(built, ProcessExecutor) and "fork" not in multiprocessing.get_all_start_methods():
         raise StudyError("executor 'processes' needs a system that can fork processes; use 'inline' here")
     return built
@@ -37,7 +39,7 @@ def read_workers(text: str) -> str | Executor:
     """
     if text == "auto":
         return "processes"
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise StudyError(f"workers is {text!r}; it must be 'auto' or a number of at least 1")
     return "inline" if text == "1" else ProcessExecutor(int(text))
 

@@ -10,11 +10,17 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 
-from headwater.errors import StudyEnds, StudyError
+from headwater.errors import LineLost, StudyEnds, StudyError
+from headwater.execute.lines import Line
 from headwater.execute.sites import Attendant, Site
 from headwater.trials import Ending, TrialGroup
+
+LOOK_EVERY_S = 1.0
+"""So often is it seen whether processes that say nothing are still there."""
+PARTING_S = 5.0
+"""So long may a process take to end when its work is done."""
 
 
 class ProcessExecutor:
@@ -48,76 +54,91 @@ class _Floor:
         self._waiting = waiting
         self._site = site
         self._num_places = num_places
-        self._hands: dict[Connection, _Hand] = {}
+        self._hands: list[_Hand] = []
+        self._leaving: list[_Hand] = []
 
     def fill(self) -> bool:
         """Start as many processes as there are packs and places for; tell whether any is at work."""
         try:
             while self.end is None and len(self._hands) < self._num_places and (pack := next(self._waiting, None)):
-                hand = _Hand(pack, self._site)
-                self._hands[hand.line] = hand
+                lines = [hand.line for hand in (*self._hands, *self._leaving)]
+                self._hands.append(_Hand(pack, self._site, lines))
         except StudyEnds as cause:
             self.end = cause
         return bool(self._hands)
 
     def hear(self) -> Iterator[tuple[TrialGroup, Ending]]:
         """Wait until processes have something to say, and yield the groups that have ended."""
-        for line in wait(list(self._hands)):
-            assert isinstance(line, Connection)
+        wait([hand.line.fileno() for hand in self._hands], LOOK_EVERY_S)
+        for hand in list(self._hands):
             try:
-                yield from self._hands[line].hear()
+                yield from hand.hear()
             except StudyEnds as cause:
                 self.end = self.end or cause
-            if self._hands[line].is_gone:
-                del self._hands[line]
+            if hand.is_done:
+                self._hands.remove(hand)
+                self._leaving.append(hand)
 
     def clear(self) -> None:
-        """End every process that is left."""
-        for hand in self._hands.values():
+        """End every process that is left, at once or, if it has done its work, when it has had time to clear up."""
+        for hand in self._hands:
             hand.kill()
+        for hand in self._leaving:
+            hand.leave()
 
 
 class _Hand:
     """A process that trains a pack, and who attends to it here."""
 
-    def __init__(self, pack: Sequence[TrialGroup], site: Site) -> None:
+    def __init__(self, pack: Sequence[TrialGroup], site: Site, others: Sequence[Line]) -> None:
         context = multiprocessing.get_context("fork")
-        self.line, theirs = context.Pipe()
-        self.is_gone = False
-        self._process = context.Process(target=_work, args=(pack, site, theirs, self.line))
+        ours, theirs = context.Pipe()
+        self.line = Line(ours)
+        self._is_lost = False
+        self._process = context.Process(target=_work, args=(pack, site, Line(theirs), [self.line, *others]))
         self._process.start()
         theirs.close()
         self._attendant: Attendant = site.attend(pack, self.line)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to hear."""
+        return self._is_lost or self._attendant.is_done
+
     def hear(self) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Take in one message, or that there will be no more."""
+        """Take in a message if there is one, or that there will be none."""
+        is_alive = self._process.is_alive()  # asked first: what it has said before it ended is still to be heard
         try:
-            message = self.line.recv()
-        except (EOFError, ConnectionResetError):
-            self.is_gone = True
-            self.line.close()
+            if self.line.has_message():
+                yield from self._attendant.hear(self.line.receive())
+            elif not is_alive:  # and what it has started itself may hold its end of the line
+                raise LineLost
+        except LineLost:
+            self._is_lost = True
             self._process.join()
             yield from self._attendant.lose(_explain(self._process.exitcode))
-        else:
-            yield from self._attendant.hear(message)
 
     def kill(self) -> None:
+        """End the process now."""
         self._process.kill()
         self._process.join()
         self.line.close()
 
+    def leave(self) -> None:
+        """Let the process come to its end, but not for long."""
+        self._process.join(PARTING_S)
+        self.kill()
 
-def _work(pack: Sequence[TrialGroup], site: Site, line: Connection, parents: Connection) -> None:
+
+def _work(pack: Sequence[TrialGroup], site: Site, line: Line, others: Sequence[Line]) -> None:
     """Train a pack, in the process that was made for it."""
-    parents.close()  # so that this process notices if its parent is gone
+    for other in others:  # the study's ends: while they are open here, nobody would notice that it is gone
+        other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears of it, and says when to end
-    sys.stdout, sys.stderr = (
-        sys.__stdout__,
-        sys.__stderr__,
-    )  # a display that the parent has put in their place is its own
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not the study's display, if it has one
     try:
         site.work_away(pack, line)
-    except (BrokenPipeError, EOFError, ConnectionResetError):
+    except LineLost:
         sys.exit(1)
 
 

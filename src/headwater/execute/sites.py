@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from headwater.execute.lines import Line
 from headwater.trials import Ending, TrialGroup
 
 
 class Attendant(Protocol):
     """Whoever speaks for the study with a process that trains a pack."""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all groups of the pack have ended."""
+
     def hear(self, message: Any) -> Iterator[tuple[TrialGroup, Ending]]:
         """Take in a message, answer it if it is a question, and yield the groups that it says have ended.
 
         Raises:
             StudyEnds: The study is to end; the process has been told.
+            LineLost: The process is gone.
         """
 
     def lose(self, reason: str) -> Iterator[tuple[TrialGroup, Ending]]:
@@ -29,10 +34,10 @@ class Site(Protocol):
     def work_here(self, pack: Sequence[TrialGroup]) -> Iterator[tuple[TrialGroup, Ending]]:
         """Train a pack in this process."""
 
-    def work_away(self, pack: Sequence[TrialGroup], line: Connection) -> None:
+    def work_away(self, pack: Sequence[TrialGroup], line: Line) -> None:
         """Train a pack in a process that was forked for it; reports and questions go through the line."""
 
-    def attend(self, pack: Sequence[TrialGroup], line: Connection) -> Attendant:
+    def attend(self, pack: Sequence[TrialGroup], line: Line) -> Attendant:
         """Return who answers the process that trains this pack."""
 
 
