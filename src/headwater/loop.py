@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.errors import StudyEnds, StudyError
-from headwater.execute import Executor
+from headwater.execute import Executor, InlineExecutor
 from headwater.limits import Limits
 from headwater.relay import StudySite
 from headwater.report import Callback, Tally, Watcher
@@ -89,7 +89,8 @@ class Loop:
                 callback.on_study(self._info, self._tools.recorder.store)
             self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
             self._search()
-        self._seconds_busy = read_process_clock() - begin
+        if isinstance(self._tools.executor, InlineExecutor):  # else others were busy too
+            self._seconds_busy = read_process_clock() - begin
         self._keep_unfinished()
         figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
         self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})

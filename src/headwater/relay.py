@@ -44,9 +44,8 @@ class StudySite:
         try:
             for shift, ending in self._work(pack, _Relay(self._foreman, line), Bill()):
                 numbers = [lane.number for lane in ending.lanes]
-                line.send(
-                    ("ended", shift.key, numbers, replace(ending, lanes=(), question=None), bool(ending.question))
-                )
+                has_parted = ending.question is not None
+                line.send(("ended", shift.key, numbers, replace(ending, lanes=(), question=None), has_parted))
         except (StudyEnds, LineLost):
             pass  # the study said so, or is gone
         except BaseException as cause:  # whatever it is, it is the study's to say

@@ -373,6 +373,12 @@ def test_processes_train_with_one_thread_and_the_rest_of_the_program_with_its_ow
         torch.set_num_threads(before)
 
 
+def test_what_is_gained_is_told_by_the_time_that_passed() -> None:
+    result = replace(away(STUDY), lanes="auto").run(num_trials=8)
+    assert result.seconds_busy is None
+    assert result.seconds_one_by_one is not None
+
+
 def test_names_and_numbers_of_workers_are_checked() -> None:
     with pytest.raises(StudyError, match="'inline', 'processes'"):
         replace(STUDY, executor="cloud")
