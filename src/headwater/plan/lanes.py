@@ -10,10 +10,16 @@ WORTHWHILE = 1.03
 """A group must train this many times faster than its lanes alone; less is within the noise of measuring."""
 NEAR_BEST = 1.02
 """Of sizes this close to the fastest, the smallest is taken: it needs less memory."""
+NEAR_BEST_BESIDE_OTHERS = 1.15
+"""The same where groups train side by side: the larger they are, the more they are in each other's way in the caches."""
 
 
 def choose_num_lanes(
-    measurements: Sequence[Measurement], memory_bytes: int | None = None, *, shares_loading: bool = False
+    measurements: Sequence[Measurement],
+    memory_bytes: int | None = None,
+    *,
+    shares_loading: bool = False,
+    num_workers: int = 1,
 ) -> tuple[int, str]:
     """Choose the group size with the least time per lane-step that fits in memory, and say why.
 
@@ -24,7 +30,8 @@ def choose_num_lanes(
     if not fitting or alone is None:
         return 1, "nothing larger was measured"
     least = min(_cost(item, shares_loading) for item in fitting)
-    near = [item for item in fitting if _cost(item, shares_loading) <= least * NEAR_BEST]
+    margin = NEAR_BEST if num_workers == 1 else NEAR_BEST_BESIDE_OTHERS
+    near = [item for item in fitting if _cost(item, shares_loading) <= least * margin]
     chosen = min(near, key=lambda item: item.num_lanes)
     gain = _cost(alone, shares_loading) / _cost(chosen, shares_loading)
     if chosen.num_lanes == 1 or gain < WORTHWHILE:

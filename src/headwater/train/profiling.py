@@ -95,7 +95,9 @@ def _sizes(most: int) -> list[int]:
 
 def _conclude(workshop: Workshop, measured: dict[int, Measurement], limit: int | None) -> Profile:
     measurements = tuple(measured.values())
-    num_lanes, reason = choose_num_lanes(measurements, limit, shares_loading=workshop.shares_loading)
+    num_lanes, reason = choose_num_lanes(
+        measurements, limit, shares_loading=workshop.shares_loading, num_workers=workshop.num_workers
+    )
     return Profile(num_lanes=num_lanes, reason=reason, measurements=measurements)
 
 

@@ -157,7 +157,9 @@ class Sorter:
             self._known[kind] = min(len(bucket), MAX_LANES), profile
         self._alone |= {lane.number: profile.seconds_alone for lane in bucket}
         smaller = [item for item in profile.measurements if item.num_lanes <= len(bucket)]
-        size = choose_num_lanes(smaller, shares_loading=self._workshop.shares_loading)[0]
+        size, _ = choose_num_lanes(
+            smaller, shares_loading=self._workshop.shares_loading, num_workers=self._workshop.num_workers
+        )
         return min(profile.num_lanes, size), None
 
     def _profile(self, bucket: Sequence[Lane], states: Sequence[LaneState] | None) -> tuple[Profile, Question | None]:

@@ -1,0 +1,34 @@
+"""How many lanes a group should have, by what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.plan import choose_num_lanes, share_lanes
+from headwater.trials import Measurement
+
+
+def measured(*seconds: float) -> list[Measurement]:
+    return [Measurement(num_lanes=1 << place, seconds_per_lane_step=item) for place, item in enumerate(seconds)]
+
+
+def test_the_fastest_size_is_taken_and_of_those_that_are_as_fast_the_smallest() -> None:
+    assert choose_num_lanes(measured(1.0, 0.7, 0.5, 0.495))[0] == 4
+
+
+def test_beside_others_smaller_groups_are_preferred() -> None:
+    sizes = measured(1.0, 0.7, 0.57, 0.55, 0.5)
+    assert choose_num_lanes(sizes)[0] == 16
+    assert choose_num_lanes(sizes, num_workers=2)[0] == 4
+
+
+def test_a_group_that_gains_nothing_is_not_made() -> None:
+    assert choose_num_lanes(measured(1.0, 0.99, 0.98))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("num_lanes", "size", "num_workers", "expected"),
+    [(200, 64, 1, 64), (200, 64, 2, 50), (200, 128, 2, 100), (6, 64, 2, 3), (1, 64, 2, 1), (9, 2, 4, 2)],
+)
+def test_groups_are_shared_out_evenly(num_lanes: int, size: int, num_workers: int, expected: int) -> None:
+    assert share_lanes(num_lanes, size, num_workers) == expected
