@@ -11,7 +11,7 @@ WORTHWHILE = 1.03
 NEAR_BEST = 1.02
 """Of sizes this close to the fastest, the smallest is taken: it needs less memory."""
 NEAR_BEST_BESIDE_OTHERS = 1.15
-"""The same where groups train side by side: the larger they are, the more they are in each other's way in the caches."""
+"""The same where groups train side by side: large ones are in each other's way in the caches."""
 
 
 def choose_num_lanes(
