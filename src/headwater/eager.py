@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.limits import Limits
+from headwater.plan import order_by_merit
 from headwater.report import Callback
 from headwater.space import Config
 from headwater.store import Store, StudyInfo
@@ -78,7 +79,7 @@ class EagerTarget(Callback):
     def on_result(self, result: Result) -> None:
         """Start with the best of all trials, unless it has started with that."""
         if result.ranked and not result.was_interrupted:
-            self._start(result.ranked[0].number)
+            self._start(order_by_merit(result.ranked)[0].number)
 
     def conclude(self, number: int) -> str:
         """Wait for the target if it trains with this trial's configuration, else end it; say what was wasted."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.eager import EagerTarget
 from headwater.errors import StudyError
 from headwater.limits import Limits
-from headwater.plan import measure_trust, spread_over
+from headwater.plan import measure_trust, order_by_merit, spread_over
 from headwater.report import Watcher
 from headwater.search import Listed
 from headwater.space import Config, Domain, Space
@@ -85,12 +85,11 @@ class Transfer:
 
     def _settle(self, search: Result) -> tuple[TrialRecord, Trust | None]:
         """Check the ranking at twice the width, and again at twice that, until it can be trusted."""
-        ranked, scale, trust = search.ranked, self._scale, None
+        ranked, scale, trust = order_by_merit(search.ranked), self._scale, None
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
         while self._surrogate.num_checked > 1 and scale > 1 and len(ranked) > 2:
-            comparable = _comparable(ranked)
-            checked = [comparable[place] for place in spread_over(self._surrogate.num_checked, len(comparable))]
+            checked = [ranked[place] for place in spread_over(self._surrogate.num_checked, len(ranked))]
             wider = scale // 2
             again = self._train(wider, checked)
             trust = self._compare(scale, wider, checked, again, search)
@@ -100,20 +99,19 @@ class Transfer:
             few = ranked[: max(4, len(ranked) // 4)]
             self._tell(f"the ranking at 1/{scale} is poor, so the best {len(few)} train at 1/{wider} of the width")
             retrained = self._train(wider, few)
-            few = tuple(replace(one, history=other.history) for one, other in zip(few, retrained, strict=True))
-            ranked, scale = replace(search, trials=few).ranked or ranked, wider
+            pairs = zip(few, retrained, strict=True)
+            few = tuple(replace(one, history=other.history, status=other.status) for one, other in pairs)
+            ranked, scale = order_by_merit(replace(search, trials=few).ranked) or ranked, wider
         return ranked[0], trust
 
     def _compare(
         self, scale: int, wider: int, checked: Sequence[TrialRecord], again: Sequence[TrialRecord], search: Result
     ) -> Trust:
-        pairs = []
-        for first, second in zip(checked, again, strict=True):
-            same_epoch = [report for report in second.history if report.epoch == first.epochs]
-            value = same_epoch[0].metrics[search.metric] if same_epoch else second.value(search.metric)
-            pairs.append((self._sign * first.value(search.metric), self._sign * value))
-        trust = measure_trust(scale, wider, pairs)
-        return replace(trust, values=tuple((self._sign * one, self._sign * two) for one, two in pairs))
+        values = [
+            (first.value(search.metric), last.value(search.metric)) for first, last in zip(checked, again, strict=True)
+        ]
+        trust = measure_trust(scale, wider, [(place, self._sign * value) for place, (_, value) in enumerate(values)])
+        return replace(trust, values=tuple(values))
 
     def _train(self, scale: int, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Train these trials' configurations at another width, and return what came of each."""
@@ -240,13 +238,6 @@ class Transfer:
             recorder.add_fact("target", target)
             for text in self._notes:
                 recorder.note("surrogate", text)
-
-
-def _comparable(ranked: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
-    """Return the trials that trained longest, unless they are too few: ranks of unlike lengths say little."""
-    longest = max(trial.epochs for trial in ranked)
-    whole = [trial for trial in ranked if trial.epochs == longest]
-    return whole if len(whole) > 2 else ranked
 
 
 def _take(values: Mapping[str, Any], key: str, _: Domain) -> Any:  # Any: as for Config

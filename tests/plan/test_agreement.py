@@ -8,7 +8,8 @@ import random
 import pytest
 from scipy.stats import spearmanr
 
-from headwater.plan import correlate_ranks, measure_trust, spread_over
+from headwater.plan import correlate_ranks, measure_trust, order_by_merit, spread_over
+from headwater.trials import Report, Status, TrialRecord
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -49,3 +50,18 @@ def test_places_are_spread_from_best_to_worst(count: int, num_items: int) -> Non
     assert len(set(places)) == len(places) == min(count, num_items)
     assert places[0] == 0
     assert count == 1 or places[-1] == num_items - 1
+
+
+def test_who_came_further_in_a_search_is_better_and_who_came_to_the_end_by_value() -> None:
+    def trial(number: int, status: Status, epochs: int) -> TrialRecord:
+        history = (Report(number=number, epoch=epochs, metrics={"loss": float(number)}),)
+        return TrialRecord(number=number, config={}, status=status, history=history)
+
+    ranked = [
+        trial(0, Status.STOPPED, 1),
+        trial(1, Status.COMPLETED, 5),
+        trial(2, Status.STOPPED, 3),
+        trial(3, Status.COMPLETED, 9),
+        trial(4, Status.PAUSED, 3),
+    ]
+    assert [one.number for one in order_by_merit(ranked)] == [1, 3, 2, 4, 0]

@@ -1,6 +1,6 @@
 """Where and how trials run, as pure functions of values."""
 
-from headwater.plan.agreement import correlate_ranks, measure_trust, spread_over
+from headwater.plan.agreement import correlate_ranks, measure_trust, order_by_merit, spread_over
 from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of, share_lanes
 from headwater.plan.lanes import choose_num_lanes
 from headwater.plan.packing import (
@@ -34,6 +34,7 @@ __all__ = [
     "kind_of",
     "measure_distance",
     "measure_trust",
+    "order_by_merit",
     "pack_by_cost",
     "pack_by_key",
     "pack_neighbours",

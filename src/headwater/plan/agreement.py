@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headwater.trials import Trust
+from headwater.trials import Status, TrialRecord, Trust
 
 _Z_95 = 1.96
 _SPREAD = 1.06
@@ -26,6 +26,17 @@ def correlate_ranks(first: Sequence[float], second: Sequence[float]) -> float:
     spread = math.sqrt(sum((rank - mean) ** 2 for rank in ranks) * sum((rank - mean) ** 2 for rank in others))
     shared = sum((rank - mean) * (other - mean) for rank, other in zip(ranks, others, strict=True))
     return shared / spread if spread else 0.0
+
+
+def order_by_merit(ranked: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Order trials, which are ranked by their last values, by what a search has made of them.
+
+    Those that came to their end are before those that it stopped or paused, and of these the further ones are before
+    the others, for their last values are of unlike lengths.
+    """
+    whole = [trial for trial in ranked if trial.status is Status.COMPLETED]
+    cut = [trial for trial in ranked if trial.status is not Status.COMPLETED]
+    return *whole, *sorted(cut, key=lambda trial: -trial.epochs)
 
 
 def spread_over(count: int, num_items: int) -> list[int]:
