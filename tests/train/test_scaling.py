@@ -180,18 +180,6 @@ def test_two_models_in_one_function_are_both_resized() -> None:
     assert notes.states[0].models[1]["middle.weight"].shape == (WIDTH // 4, WIDTH // 4)
 
 
-def test_a_trial_alone_tells_its_compiler_how_many_steps_are_left() -> None:
-    seen: list[int | None] = []
-
-    class Counting:
-        def attach(self, model: nn.Module, steps_left: Callable[[], int | None]) -> None:
-            model.register_forward_pre_hook(lambda *_: seen.append(steps_left()))
-
-    workshop = Workshop(train, compiler=Counting())  # type: ignore[arg-type]  # it only has to be attached
-    run_group(workshop, TrialGroup(lanes=(Lane(number=0, config=CONFIGS[0], seed=3),)), Notebook())
-    assert seen == [8, 7, 6, 5, 4, 3, 2, 1]
-
-
 @pytest.mark.parametrize("is_zero", [True, False])
 def test_readouts_start_alike_in_every_width(is_zero: bool) -> None:
     surrogate = Surrogate(scale=4, min_width=4, zero_readout=is_zero)
