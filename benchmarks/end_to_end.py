@@ -61,7 +61,9 @@ def run_all(options: argparse.Namespace, workload: str, search: str) -> list[Run
     """Let everyone do the job, under as many seeds as asked for."""
     pythons = {"Ray Tune": options.peers_python, "Optuna": sys.executable}
     count = min(options.random_trials if search == "random" else options.asha_trials, options.trials)
-    base = Request(who="Headwater", workload=workload, search=search, num_trials=options.trials)
+    base = Request(
+        who="Headwater", workload=workload, search=search, num_trials=options.trials, num_examples=options.examples
+    )
     runs = []
     for seed in range(options.seeds):
         for scale in options.scales or [WORKLOADS[workload].scale]:
@@ -140,6 +142,7 @@ def main() -> None:
     parser.add_argument("--random-trials", type=int, default=20, help="how many of them the peers run at random search")
     parser.add_argument("--asha-trials", type=int, default=60, help="how many of them the peers run at ASHA")
     parser.add_argument("--scales", nargs="*", type=int, help="Headwater searches at 1/SCALE of the width")
+    parser.add_argument("--examples", type=int, help="how many there are to train on; the workload's by default")
     parser.add_argument("--seeds", type=int, default=3, help="under how many seeds Headwater runs")
     parser.add_argument("--peer-seeds", type=int, default=1, help="and the peers")
     parser.add_argument("--ablation", type=int, default=60, metavar="TRIALS", help="0 for none")

@@ -29,6 +29,8 @@ class Request:
     scale: int | None = 8
     lanes: int | str = "auto"
     eager: bool = True
+    num_examples: int | None = None
+    """How many there are to train on; None: as many as the workload has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ def run_headwater(request: Request) -> Outcome:
 
     torch.set_num_threads(1)
     work = WORKLOADS[request.workload]
-    train_x, train_y, valid_x, valid_y, held_out_x, held_out_y = work.load(work.num_examples)
+    train_x, train_y, valid_x, valid_y, held_out_x, held_out_y = work.load(request.num_examples or work.num_examples)
     dataset = TensorDataset(train_x, train_y)
 
     def train(trial: hw.Trial) -> None:
@@ -147,7 +149,7 @@ def run_ray(request: Request) -> Outcome:
     scheduler = ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=REDUCTION)
     with tempfile.TemporaryDirectory() as folder:
         tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(train, examples=work.load(work.num_examples)), {"cpu": 1}),
+            tune.with_resources(tune.with_parameters(train, examples=work.load(request.num_examples or work.num_examples)), {"cpu": 1}),
             param_space={
                 **{key: tune.loguniform(*ends) for key, ends in work.logarithmic.items()},
                 **{key: tune.uniform(*ends) for key, ends in work.even.items()},
@@ -215,7 +217,7 @@ def work_for_optuna(request: Request, url: str, place: int, ready: Any) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     work = WORKLOADS[request.workload]
-    examples = work.load(work.num_examples)
+    examples = work.load(request.num_examples or work.num_examples)
     halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
     study = optuna.load_study(
         storage=url,

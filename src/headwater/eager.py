@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from headwater.execute import InlineExecutor
 from headwater.limits import Limits
 from headwater.plan import order_by_merit
 from headwater.report import Callback
@@ -44,7 +45,7 @@ class EagerTarget(Callback):
         self._sign = -1 if study.mode == "max" else 1
         self._metric = study.metric
         self._num_trials = num_trials
-        self._is_early = study.executor == "inline"
+        self._is_early = study.executor == "inline" or isinstance(study.executor, InlineExecutor)
         is_wanted = is_wanted and num_trials is not None and _has_spare_core(is_inline=self._is_early)
         num_starts = MOST_STARTS if self._is_early else 1
         self._waiting = [_Worker(study, stage) for _ in range(num_starts)] if is_wanted else []
