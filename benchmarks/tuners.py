@@ -146,10 +146,11 @@ def run_ray(request: Request) -> Outcome:
     environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     os.environ |= {"RAY_worker_niceness": "0"}  # by itself, Ray lets whatever else the machine does go first
     ray.init(num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+    examples = work.load(request.num_examples or work.num_examples)
     scheduler = ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=REDUCTION)
     with tempfile.TemporaryDirectory() as folder:
         tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(train, examples=work.load(request.num_examples or work.num_examples)), {"cpu": 1}),
+            tune.with_resources(tune.with_parameters(train, examples=examples), {"cpu": 1}),
             param_space={
                 **{key: tune.loguniform(*ends) for key, ends in work.logarithmic.items()},
                 **{key: tune.uniform(*ends) for key, ends in work.even.items()},

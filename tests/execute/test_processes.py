@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ torch.manual_seed(0)
 INPUTS = torch.randn(96, 6)
 TARGETS = (INPUTS @ torch.randn(6, 3)).argmax(1)
 DATA = TensorDataset(INPUTS, TARGETS)
+DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -269,14 +271,16 @@ study.run()
     os.mkfifo(tmp_path / "fifo")
     study = subprocess.Popen([sys.executable, "-c", script])
     pids: dict[int, int] = {}
+    deadline = time.monotonic() + DEADLINE_S
     while sorted(pids.values()) != [0, 0, 1]:
+        assert time.monotonic() < deadline
         lines = (tmp_path / "pids").read_text().splitlines() if (tmp_path / "pids").exists() else []
         pids = {int(pid): int(slow) for pid, slow in (line.split() for line in lines if line.count(" ") == 1)}
     study.kill()
     study.wait()
     for pid in (pid for pid, slow in pids.items() if not slow):
         while Path(f"/proc/{pid}").exists():
-            pass
+            assert time.monotonic() < deadline
     (slow,) = (pid for pid, slow in pids.items() if slow)
     assert Path(f"/proc/{slow}").exists()
     os.kill(slow, signal.SIGKILL)

@@ -93,7 +93,7 @@ class Sorter:
         """
         if ending.outcome is Outcome.RAISED:
             cause = ending.error.rstrip().splitlines()[-1]
-            self._tell(f"their group raised and ran again in halves to find whose fault it was: {cause}", ending.lanes)
+            self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
             if len(ending.lanes) == 2:
                 self._suspects |= {lane.number: cause for lane in ending.lanes}
             return [*halve_group(ending.lanes), *waiting]
