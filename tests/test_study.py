@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 import headwater as hw
 from headwater.errors import StudyError
 from headwater.report import Callback
-from headwater.study import states_folder
+from headwater.store import states_folder
 from headwater.trials import Lane, Report, Result, Status
 
 torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +117,35 @@ def test_an_eager_target_does_not_change_the_answer(tmp_path: Path, monkeypatch:
     with open_store(tmp_path / "s.db") as store:
         assert any("eager transfer" in note.text for note in read_study(store, None, "").notes)
     assert multiprocessing.active_children() == []
+
+
+def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Path) -> None:
+    num_epochs, log = 300, tmp_path / "log"
+    log.touch()
+
+    def train_long(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for epoch in trial.epochs(num_epochs):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(INPUTS), TARGETS)
+            loss.backward()
+            optimizer.step()
+            if model[0].out_features == WIDTH:
+                with log.open("a") as file:
+                    file.write(f"{os.getpid()} {epoch}\n")
+            trial.report(loss=loss)
+
+    surrogate = replace(SURROGATE, eager=True, num_checked=0)
+    study = replace(STUDY, train=train_long, storage=tmp_path / "s.db", surrogate=surrogate)
+    result = replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
+    rows = [line.split() for line in log.read_text().splitlines()]
+    assert rows[0][0] != str(os.getpid())
+    assert rows[-1][0] == str(os.getpid())
+    assert [int(epoch) for _, epoch in rows] == list(range(num_epochs))
+    assert torch.get_num_threads() == 1
+    patient = replace(study, storage=None).run(num_trials=4)
+    assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-3)
 
 
 def test_what_does_not_transfer_is_tuned_on_the_target_near_the_answer() -> None:

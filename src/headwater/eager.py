@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.execute import InlineExecutor
@@ -20,7 +21,7 @@ from headwater.limits import Limits
 from headwater.plan import order_by_merit
 from headwater.report import Callback
 from headwater.space import Config
-from headwater.store import Store, StudyInfo
+from headwater.store import Store, StudyInfo, has_states, states_folder
 from headwater.trials import Lane, Report, Result, Status
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ Stage: TypeAlias = "Callable[[Config, str], Study]"
 
 MOST_STARTS = 3
 """So often does the target start before the search is over: what better trials replace is wasted."""
+LOOK_EVERY_S = 0.1
+"""So often is it seen whether the target can be taken over."""
 
 
 class EagerTarget(Callback):
@@ -41,7 +44,11 @@ class EagerTarget(Callback):
     target is trained with that one.
     """
 
-    def __init__(self, study: Study, num_trials: int | None, stage: Stage, *, is_wanted: bool) -> None:
+    def __init__(
+        self, study: Study, num_trials: int | None, stage: Stage, *, is_wanted: bool, is_handed_over: bool = False
+    ) -> None:
+        self._storage = study.storage
+        self._is_handed_over = is_handed_over
         self._sign = -1 if study.mode == "max" else 1
         self._metric = study.metric
         self._num_trials = num_trials
@@ -83,12 +90,15 @@ class EagerTarget(Callback):
             self._start(order_by_merit(result.ranked)[0].number)
 
     def conclude(self, number: int) -> str:
-        """Wait for the target if it trains with this trial's configuration, else end it; say what was wasted."""
+        """Wait for the target if it trains with this trial's configuration, else end it; say what was wasted.
+
+        Where it is to be handed over, it ends after its next report, and whoever trains the target goes on from there.
+        """
         if self._worker is None:
             self.give_up()
             return ""
         if self._number == number:
-            self._worker.process.join()
+            self._await(self._worker.process)
             spared = f"the target had started with trial {number} before it was settled"
         else:
             self._end(self._worker)
@@ -103,6 +113,16 @@ class EagerTarget(Callback):
             worker.process.kill()
             worker.process.join()
         self._waiting, self._worker = [], None
+
+    def _await(self, process: BaseProcess) -> None:
+        """Wait until it has ended; to be handed over, it is asked to as soon as there is a state to go on from."""
+        folder = states_folder(self._storage, f"{self._name}.target-{self._number}")
+        is_asked = not self._is_handed_over
+        while process.is_alive():
+            if not is_asked and has_states(folder) and process.pid is not None:
+                os.kill(process.pid, signal.SIGINT)  # as Ctrl-C would; before it trains, it would not hear that
+                is_asked = True
+            process.join(None if is_asked else LOOK_EVERY_S)
 
     def _consider(self) -> None:
         """Start the target if it is time, or start it again if there is a better trial now."""

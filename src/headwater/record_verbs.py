@@ -167,7 +167,7 @@ def _save_weights(study: str | None, storage: str, path: Path) -> None:
     """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
     from safetensors.torch import save_file
 
-    from headwater.study import states_folder
+    from headwater.store import states_folder
     from headwater.train.keeping import plain_weights
     from headwater.train.shelf import Shelf
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -23,7 +22,7 @@ from headwater.report import Callback, Silence, Watcher, choose_default
 from headwater.search import Build, Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Config, Space
-from headwater.store import Recorder, Store, StudyInfo, find_runner, open_store
+from headwater.store import Recorder, Store, StudyInfo, clear_states, find_runner, open_store, states_folder
 from headwater.trials import Lane, Result, Surrogate, TrialRecord, average_replicas
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class Study:
         with open_store(self.storage) as store:
             if is_new:
                 info = self._create(store, limits.num_trials)
-                _clear_states(states_folder(self.storage, info.name))
+                clear_states(states_folder(self.storage, info.name))
                 limits = replace(limits, num_trials=self._count(limits.num_trials), max_epochs=self.max_epochs)
                 return self._go(Recorder(store, info, self._space), limits, watcher, ())
             info = store.study(self.name)
@@ -358,24 +357,6 @@ def _require_idle(store: Store, info: StudyInfo) -> None:
 def _free_name(base: str, store: Store) -> str:
     taken = {info.name for info in store.studies()}
     return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)
-
-
-def states_folder(storage: str | Path | None, study: str) -> Path | None:
-    """Return where the states of a study's trials lie: beside the record, or nowhere if that is in memory."""
-    if storage in (None, "memory:", "sqlite://"):
-        return None
-    text = str(storage).removeprefix("sqlite:///")
-    base = Path("headwater.states") if "://" in text else Path(f"{text}.states")
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in study)
-    if plain != study or not plain.strip("."):  # so that no two studies share a folder
-        plain = f"{plain.strip('.')}-{blake2b(study.encode(), digest_size=4).hexdigest()}"
-    return base / plain
-
-
-def _clear_states(folder: Path | None) -> None:
-    """Remove what a study of this name left whose record is gone: a new one must not go on from it."""
-    for path in folder.glob("*.safetensors") if folder is not None else ():
-        path.unlink()
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.eager import EagerTarget
 from headwater.errors import StudyError
+from headwater.execute import build_executor
 from headwater.limits import Limits
 from headwater.plan import measure_trust, order_by_merit, spread_over
-from headwater.report import Watcher
+from headwater.report import Pulse, Watcher
 from headwater.search import Listed
 from headwater.space import Config, Domain, Space
 from headwater.store import Recorder, open_store
@@ -124,13 +125,15 @@ class Transfer:
     def _train_target(self, best: TrialRecord) -> Result:
         configs = [best.config, *self._vary(best)]
         study = self._at(1, f"{self._name}.target-{best.number}", Listed(configs))
-        if len(configs) == 1:
-            study = replace(study, executor="inline")  # with all the threads there are
+        watcher = self._watcher
         self._tell(f"the target trains with the configuration of trial {best.number}")
-        if len(configs) > 1:
+        if len(configs) == 1:
+            study = replace(study, executor="inline")
+            watcher = _Paced(watcher, self._num_threads)
+        else:
             keys = ", ".join(self._retuned)
             self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
-        return self._run_or_resume(study, len(configs), self._seconds_left())
+        return self._run_or_resume(study, len(configs), self._seconds_left(), watcher)
 
     def _vary(self, best: TrialRecord) -> list[Config]:
         """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""
@@ -190,15 +193,32 @@ class Transfer:
 
     def _eager(self) -> EagerTarget:
         is_wanted = self._surrogate.eager and self._study.storage is not None and not self._retuned
-        return EagerTarget(self._study, self._limits.num_trials, self._at_target, is_wanted=is_wanted)
+        return EagerTarget(
+            self._study,
+            self._limits.num_trials,
+            self._at_target,
+            is_wanted=is_wanted,
+            is_handed_over=self._num_threads > 1,
+        )
+
+    @property
+    def _num_threads(self) -> int:
+        """How many threads the target may have, where it trains alone: as many cores as the study has."""
+        from headwater.train.machine import count_threads
+        from headwater.train.running import choose_device
+
+        device = choose_device(self._study.device).type
+        return max(count_threads(), build_executor(self._study.executor, device).num_workers) if device == "cpu" else 1
 
     def _at_target(self, config: Config, name: str) -> Study:
         return self._at(1, name, Listed([config]))
 
-    def _run_or_resume(self, study: Study, num_trials: int, seconds: float | None = None) -> Result:
+    def _run_or_resume(
+        self, study: Study, num_trials: int, seconds: float | None = None, watcher: Watcher | None = None
+    ) -> Result:
         limits = Limits(num_trials=num_trials, seconds=seconds)
         is_new = study.storage is None or not study.is_recorded()
-        return study.run_stage(limits, self._watcher, is_new=is_new)
+        return study.run_stage(limits, watcher or self._watcher, is_new=is_new)
 
     def _at(self, scale: int, name: str | None, search: object) -> Study:
         surrogate = replace(self._surrogate, at=scale)
@@ -238,6 +258,25 @@ class Transfer:
             recorder.add_fact("target", target)
             for text in self._notes:
                 recorder.note("surrogate", text)
+
+
+class _Paced:
+    """Lets a model that trains alone have as many threads as are fast, while another watcher shows it."""
+
+    def __init__(self, watcher: Watcher, num_threads: int) -> None:
+        from headwater.train.threads import ThreadChooser
+
+        self.start, self.tell, self.end = watcher.start, watcher.tell, watcher.end
+        self._watcher = watcher
+        self._chooser = ThreadChooser(num_threads)
+        self._num_steps = 0
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Pass it on, and tell steps from reports."""
+        self._watcher.pulse(pulse)
+        if pulse.num_lane_steps > self._num_steps:
+            self._num_steps = pulse.num_lane_steps
+            self._chooser.step()
 
 
 def _take(values: Mapping[str, Any], key: str, _: Domain) -> Any:  # Any: as for Config

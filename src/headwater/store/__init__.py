@@ -2,6 +2,7 @@
 
 from headwater.store.recorder import Recorder, read_shown
 from headwater.store.runs import Presence, Runner, ask_to_stop, find_asker, find_runner
+from headwater.store.states import clear_states, has_states, states_folder
 from headwater.store.store import Store, open_store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 
@@ -16,8 +17,11 @@ __all__ = [
     "StudyInfo",
     "Transition",
     "ask_to_stop",
+    "clear_states",
     "find_asker",
     "find_runner",
+    "has_states",
     "open_store",
     "read_shown",
+    "states_folder",
 ]
