@@ -156,7 +156,7 @@ WORKLOADS = {
     "ResNet": Workload(
         title="ResNet-18, CIFAR-10 at 16 x 16, SGD", build=resnet18, load=thumbnails, optimizer=torch.optim.SGD,
         logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
-        num_examples=4096, batch_size=16, steps_per_epoch=3, scale=8,
+        num_examples=4096, batch_size=16, steps_per_epoch=9, scale=8,
     ),
 }  # fmt: skip
 
