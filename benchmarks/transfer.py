@@ -18,6 +18,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import data
+import numpy as np
 import torch
 import torch.nn.functional as F
 from measuring import heading
@@ -37,6 +38,8 @@ WARM_UP = 0.1
 """So much of the training the rate rises; then it falls to zero, both in a straight line."""
 TAIL = 0.1
 """The loss is the mean over so much of the training, at its end."""
+VALLEY = 1.05
+"""A loss within this factor of the lowest is hardly worse."""
 
 
 def mlp(scale: int) -> nn.Module:
@@ -217,13 +220,19 @@ class Sweep:
     """The loss of guessing, which stands for anything worse."""
 
     def best(self, scale: int) -> tuple[float, float]:
-        """Return the best learning rate and its loss, by a parabola through the lowest point and its neighbours."""
-        place, lowered = self.lowest(scale), [min(loss, self.ceiling) for loss in self.losses[scale]]
+        """Return the best learning rate and its loss, by a parabola fitted to the valley that the lowest point lies in.
+
+        To the valley belong the lowest point, its neighbours, and whatever is hardly worse: where the ground is flat,
+        the lowest point alone says little.
+        """
+        place = self.lowest(scale)
         if self.is_at_edge(scale):
-            return self.rates[place], lowered[place]
-        left, middle, right = lowered[place - 1 : place + 2]
-        shift = (left - right) / (2 * (left - 2 * middle + right))
-        return self.rates[place] * 2**shift, middle - (left - right) * shift / 4
+            return self.rates[place], self.losses[scale][place]
+        places, lowered = np.log2(self.rates), np.minimum(self.losses[scale], self.ceiling)
+        valley = lowered <= VALLEY * lowered[place]
+        valley[place - 1 : place + 2] = True
+        square, slope, height = np.polyfit(places[valley], lowered[valley], 2)
+        return float(2 ** (-slope / (2 * square))), float(height - slope * slope / (4 * square))
 
     def lowest(self, scale: int) -> int:
         return min(range(len(self.rates)), key=self.losses[scale].__getitem__)
@@ -239,9 +248,10 @@ class Sweep:
 
     @property
     def penalty(self) -> float:
-        """How much the widest model loses by the rate of the grid that suits the narrowest."""
-        widest = self.losses[min(self.losses)]
-        return widest[self.lowest(max(self.losses))] - min(widest)
+        """How much the widest model loses by the rate that suits the narrowest, between points of the grid."""
+        widest = np.minimum(self.losses[min(self.losses)], self.ceiling)
+        rate, _ = self.best(max(self.losses))
+        return float(np.interp(math.log2(rate), np.log2(self.rates), widest) - widest.min())
 
 
 @dataclass(frozen=True)
@@ -328,8 +338,8 @@ INTRODUCTION = """\
 Models at 1/S of their width. Without the parametrization they are written so; with it, the target is written and
 Headwater makes it narrower, under rules that count from S = 8. The loss is that of training, its mean over the last
 tenth of the steps; the learning rate rises for a tenth of them and then falls to zero. S = 8 is the mean over three
-seeds, S = 4 over two, S = 2 and S = 1 have one. The best rate is interpolated by a parabola through the lowest point
-and its neighbours; what is worse than guessing counts as guessing, and `-` diverged."""
+seeds, S = 4 over two, S = 2 and S = 1 have one. The best rate is that of a parabola fitted to the lowest point, its
+neighbours and all points within 5 % of it; what is worse than guessing counts as guessing, and `-` diverged."""
 
 
 if __name__ == "__main__":
