@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,18 +80,10 @@ study = hw.Study(train, space=space, metric="loss", search="grid", lanes=1, call
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in an empty directory, and give back what loading a script changes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HEADWATER_STORAGE", raising=False)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "argv", ["headwater"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "my_study.py").write_text(STUDY)
-    (tmp_path / "failing.py").write_text(FAILING)
-    yield tmp_path
-    for file in tmp_path.glob("*.py"):
-        sys.modules.pop(file.stem, None)
+def place(empty_place: Path) -> Path:
+    (empty_place / "my_study.py").write_text(STUDY)
+    (empty_place / "failing.py").write_text(FAILING)
+    return empty_place
 
 
 def invoke(*arguments: str) -> Result:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,16 +29,9 @@ NUM_TRIALS = 6
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in an empty directory, and give back what loading a script changes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HEADWATER_STORAGE", raising=False)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "argv", ["headwater"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "my_study.py").write_text(STUDY)
-    yield tmp_path
-    sys.modules.pop("my_study", None)
+def place(empty_place: Path) -> Path:
+    (empty_place / "my_study.py").write_text(STUDY)
+    return empty_place
 
 
 def invoke(*arguments: str) -> Result:

@@ -45,18 +45,10 @@ DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in an empty directory, and give back what loading a script changes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HEADWATER_STORAGE", raising=False)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "argv", ["headwater"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "my_study.py").write_text(STUDY)
-    (tmp_path / "endless.py").write_text(ENDLESS)
-    yield tmp_path
-    for file in tmp_path.glob("*.py"):
-        sys.modules.pop(file.stem, None)
+def place(empty_place: Path) -> Path:
+    (empty_place / "my_study.py").write_text(STUDY)
+    (empty_place / "endless.py").write_text(ENDLESS)
+    return empty_place
 
 
 def invoke(*arguments: str) -> Result:
