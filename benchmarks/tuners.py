@@ -16,6 +16,9 @@ import torch
 import torch.nn.functional as F
 from workloads import MAX_EPOCHS, NUM_WORKERS, REDUCTION, WORKLOADS, Config, Examples, train_plainly
 
+CONCURRENCY = 100
+"""Of Headwater's ASHA: so many trials are open at once, which is what groups are made of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -53,6 +56,7 @@ def run_headwater(request: Request) -> Outcome:
     from torch.utils.data import TensorDataset
 
     import headwater as hw
+    from headwater.search import ASHA
 
     torch.set_num_threads(1)
     work = WORKLOADS[request.workload]
@@ -82,7 +86,7 @@ def run_headwater(request: Request) -> Outcome:
                 **{key: hw.uniform(*ends) for key, ends in work.even.items()},
             },
             metric="loss",
-            search=request.search,
+            search=ASHA(reduction=REDUCTION, concurrency=CONCURRENCY) if request.search == "asha" else request.search,
             max_epochs=MAX_EPOCHS,
             storage=Path(folder) / "record.db",
             executor="processes",

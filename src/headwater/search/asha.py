@@ -17,7 +17,7 @@ from headwater.search.suggesting import Intake, Suggest, build_intake, check_sug
 from headwater.search.timeline import Timeline
 from headwater.trials import Segment
 
-CONCURRENCY = 32
+CONCURRENCY = 64
 """How many trials are imagined to run at once where only promotions depend on results."""
 
 
