@@ -6,24 +6,22 @@ goes to standard output as Markdown; the committed one is benchmarks/lanes.md.
 
 import argparse
 import copy
+import gc
 import os
-import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
-from typing import Any, TypeAlias
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from measuring import heading, time_in_turns
+from measuring import heading
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
+from turns import BLOCK_S, MOST_BYTES, OUT_OF_MEMORY, Race, Steps, Time, Way, call_apart
 
 import headwater as hw
 from headwater.fuse.roster import Roster
@@ -37,13 +35,16 @@ from headwater.trials import Lane
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MOMENTUM = 0.9
-NUM_ROUNDS = 2
-BLOCK_S = 0.03
 WARM_UP_STEPS, WARM_UP_S = 32, 3.0
-MOST_BYTES = 14 * 2**30
-"""What plain vmap may take."""
-Steps: TypeAlias = Callable[[int], None]
-"""Takes this many steps."""
+SPARED_BYTES = 3 * 2**30
+"""What plain vmap must leave of the memory of a row."""
+
+EXPLANATION = f"""\
+CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster. Each way and size has a
+process of its own, as its users run it; only Headwater's keep freed memory for the next step. Those of a row take
+turns of {BLOCK_S * 1000:.0f} ms (or of a step, if that is longer) and share {MOST_BYTES / 2**30:.0f} GiB.
+The lower quartile of the turns is shown.
+"""
 
 
 class Recurrent(nn.Module):
@@ -117,7 +118,7 @@ def separate(work: Workload, width: int) -> Callable[[], None]:
     return step
 
 
-def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None] | str:
+def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None]:
     """What a user of torch.func writes: vmap over the gradient of a functional call, and a stacked SGD."""
     models = [work.build(width) for _ in range(num_lanes)]
     params, buffers = stack_module_state(models)
@@ -138,10 +139,6 @@ def plain_vmap(work: Workload, width: int, num_lanes: int) -> Callable[[], None]
         torch._foreach_add_(momenta, [found[name] for name in params])
         torch._foreach_addcmul_(list(params.values()), momenta, views)
 
-    try:
-        step()
-    except Exception as error:
-        return str(error).splitlines()[0]
     return step
 
 
@@ -187,69 +184,60 @@ def training_function(work: Workload, width: int) -> Callable[[hw.Trial], None]:
 @dataclass(frozen=True)
 class Cell:
     num_lanes: int
-    separate: float
-    vmap: float | str
-    lanes: float
+    vmap: Time
+    lanes: Time
     """CPU seconds per lane-step."""
 
 
-def measure_row(name: str, width: int, sizes: list[int], seconds: float) -> list[Cell]:
-    """Measure the cells of a row in turns, and keep the least of each: other work on the machine only adds time."""
-    rounds = [[measure_cell(name, width, size, seconds / NUM_ROUNDS) for size in sizes] for _ in range(NUM_ROUNDS)]
-    return [least(turns) for turns in zip(*rounds, strict=True)]
+@dataclass(frozen=True)
+class Row:
+    name: str
+    width: int
+    separate: float
+    cells: list[Cell]
+    picks: list[int]
+    """The sizes that the profile of a study picked, each time in a new process."""
+
+    @property
+    def times(self) -> dict[int, float]:
+        """CPU seconds per lane-step of each size, where one lane trains separately."""
+        measured = {cell.num_lanes: cell.lanes for cell in self.cells if cell.num_lanes > 1}
+        return {1: self.separate} | {size: time for size, time in measured.items() if not isinstance(time, str)}
 
 
-def least(cells: Sequence[Cell]) -> Cell:
-    vmaps = [cell.vmap for cell in cells if not isinstance(cell.vmap, str)]
-    return Cell(
-        num_lanes=cells[0].num_lanes,
-        separate=min(cell.separate for cell in cells),
-        vmap=min(vmaps) if vmaps else cells[0].vmap,
-        lanes=min(cell.lanes for cell in cells),
-    )
-
-
-def measure_cell(name: str, width: int, num_lanes: int, seconds: float) -> Cell:
-    ways = ("separate", "vmap", "lanes")
-    times = {way: run_apart(time_way, way, name, width, num_lanes, seconds) for way in ways}
-    return Cell(num_lanes=num_lanes, **times)
-
-
-def run_apart(function: Callable[..., Any], *args: object) -> Any:
-    """Call in a process of its own, as a user would have one: no way profits or suffers from another's memory."""
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        return pool.submit(function, *args).result()
-
-
-def time_way(way: str, name: str, width: int, num_lanes: int, seconds: float) -> float | str:
-    """Return CPU seconds per lane-step: the lower quartile of blocks of steps. Or why there is none."""
+def measure_row(name: str, width: int, sizes: list[int], seconds: float, num_picks: int) -> Row:
+    """Measure all ways and sizes of a row in turns, with the picks before, between and after them."""
     work = workloads()[name]
-    if way == "separate":
-        steps, num_lanes = repeat(separate(work, width)), 1
-    elif way == "lanes":
-        keep_freed_memory()  # as a study does
-        steps = lanes(work, width, num_lanes)
-    else:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))  # with GPT-2 it keeps memory at every step
-        vmapped = plain_vmap(work, width, num_lanes)
-        if isinstance(vmapped, str):
-            return vmapped
-        steps = repeat(vmapped)
-    try:
-        warm_up(steps)
-        count = count_steps(steps)
-        return time_in_turns({way: partial(steps, count)}, seconds)[way] / count / num_lanes
-    except (RuntimeError, MemoryError):
-        return "out of memory"
+    alone = Way(lambda: repeat(separate(work, width)))
+    stacked = {size: Way(partial(prepare_lanes, work, width, size)) for size in sizes}
+    # what plain vmap keeps of GPT-2 at every step must not leave the others without memory
+    vmapped = {size: Way(partial(prepare_vmap, work, width, size), SPARED_BYTES) for size in sizes}
+    race = Race([alone, *stacked.values(), *vmapped.values()], seconds)
+    picks, num_parts = [], max(num_picks - 1, 1)
+    for part in range(max(num_picks, num_parts)):
+        if part < num_picks:
+            picks.append(call_apart(pick, name, width))
+        if part < num_parts:
+            race.run(race.num_rounds * (part + 1) // num_parts - race.num_rounds * part // num_parts)
+    race.end()
+    cells = [Cell(size, per_lane(vmapped[size], size), per_lane(stacked[size], size)) for size in sizes]
+    assert not isinstance(alone.seconds, str), alone.seconds
+    return Row(name, width, alone.seconds, cells, [size for size in picks if size is not None])
 
 
-def pick(name: str, width: int) -> int:
-    """Return the group size that the profile of a study picks."""
-    keep_freed_memory()
-    work = workloads()[name]
-    profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
-    assert ending is None, ending
-    return profile.num_lanes
+def per_lane(way: Way, num_lanes: int) -> Time:
+    return way.seconds if isinstance(way.seconds, str) else way.seconds / num_lanes
+
+
+def prepare_lanes(work: Workload, width: int, num_lanes: int) -> Steps:
+    keep_freed_memory()  # as a study does
+    steps = lanes(work, width, num_lanes)
+    warm_up(steps)
+    return steps
+
+
+def prepare_vmap(work: Workload, width: int, num_lanes: int) -> Steps:
+    return repeat(plain_vmap(work, width, num_lanes))
 
 
 def warm_up(steps: Steps) -> None:
@@ -261,12 +249,13 @@ def warm_up(steps: Steps) -> None:
             return
 
 
-def count_steps(steps: Steps) -> int:
-    """Return how many steps fill a block, which is long enough for the clock."""
-    steps(1)
-    begin = time.process_time()
-    steps(1)
-    return max(1, round(BLOCK_S / (time.process_time() - begin)))
+def pick(name: str, width: int) -> int:
+    """Return the group size that the profile of a study picks."""
+    keep_freed_memory()
+    work = workloads()[name]
+    profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
+    assert ending is None, ending
+    return profile.num_lanes
 
 
 def repeat(step: Callable[[], None]) -> Steps:
@@ -277,37 +266,43 @@ def repeat(step: Callable[[], None]) -> Steps:
     return steps
 
 
-def show_row(name: str, width: int, cells: list[Cell], picked: int) -> list[str]:
-    best = min(cell.lanes for cell in cells)
+def show_row(row: Row) -> list[str]:
+    best = min((cell.lanes for cell in row.cells if not isinstance(cell.lanes, str)), default=row.separate)
     lines = []
-    for cell in cells:
-        alone = cell.separate
-        vmapped = "-" if isinstance(cell.vmap, str) else f"{cell.vmap * 1e6:,.0f}"
-        against = "-" if isinstance(cell.vmap, str) else f"{cell.vmap / cell.lanes:.2f}"
-        mark = " ← picked" if cell.num_lanes == picked else ""
+    for cell in row.cells:
+        num_picks = row.picks.count(cell.num_lanes)
+        mark = f" ← picked {num_picks} of {len(row.picks)}" if num_picks else ""
         lines.append(
-            f"| {name} | {width} | {cell.num_lanes}{mark} | {alone * 1e6:,.0f} | {vmapped} | {cell.lanes * 1e6:,.0f} "
-            f"| {alone / cell.lanes:.2f} | {against} | {best / cell.lanes:.2f} |"
+            f"| {row.name} | {row.width} | {cell.num_lanes}{mark} | {row.separate * 1e6:,.0f} | {show(cell.vmap)} "
+            f"| {show(cell.lanes)} | {ratio(row.separate, cell.lanes)} | {ratio(cell.vmap, cell.lanes)} "
+            f"| {ratio(best, cell.lanes)} |"
         )
     return lines
 
 
-def judge(rows: dict[tuple[str, int], tuple[list[Cell], int]]) -> list[str]:
+def show(seconds: Time) -> str:
+    if isinstance(seconds, str):
+        return OUT_OF_MEMORY if seconds == OUT_OF_MEMORY else "-"
+    return f"{seconds * 1e6:,.0f}"
+
+
+def ratio(slower: Time, faster: Time) -> str:
+    return "-" if isinstance(slower, str) or isinstance(faster, str) else f"{slower / faster:.2f}"
+
+
+def judge(rows: Sequence[Row]) -> list[str]:
     """Compare with the aims."""
     slower, narrow, picks = [], [], []
-    for (name, width), (cells, picked) in rows.items():
-        for cell in cells:
-            if not isinstance(cell.vmap, str):
-                ratio = cell.vmap / cell.lanes
-                if ratio < 1:
-                    slower.append(f"{name} {width} x {cell.num_lanes}: {ratio:.2f}")
-                if width == 16 and cell.num_lanes == 32:
-                    narrow.append(f"{name} {ratio:.2f}")
-        alone = min(cell.separate for cell in cells)
-        times = {cell.num_lanes: alone if cell.num_lanes == 1 else cell.lanes for cell in cells}
-        if picked in times:
-            gain, of_best = alone / times[picked], min(times.values()) / times[picked]
-            picks.append(f"{name} {width}: {picked} lanes, {gain:.2f} x separate, {of_best:.2f} of best")
+    for row in rows:
+        for cell in row.cells:
+            if isinstance(cell.vmap, str) or isinstance(cell.lanes, str):
+                continue
+            gain = cell.vmap / cell.lanes
+            if gain < 1:
+                slower.append(f"{row.name} {row.width} x {cell.num_lanes}: {gain:.2f}")
+            if row.width == 16 and cell.num_lanes == 32:
+                narrow.append(f"{row.name} {gain:.2f}")
+        picks += [f"{row.name} {row.width}: {judge_pick(row, picked)}" for picked in row.picks]
     return [
         "", "## Aims", "",
         f"- Cells slower than plain vmap: {'; '.join(slower) or 'none'}.",
@@ -317,35 +312,41 @@ def judge(rows: dict[tuple[str, int], tuple[list[Cell], int]]) -> list[str]:
     ]  # fmt: skip
 
 
+def judge_pick(row: Row, picked: int) -> str:
+    if picked not in row.times:
+        return f"{picked} lanes, which was not measured"
+    seconds = row.times[picked]
+    gain, of_best = row.separate / seconds, min(row.times.values()) / seconds
+    return f"{picked} lanes, {gain:.2f} x separate, {of_best:.2f} of best"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=["MLP", "CNN", "LSTM", "GPT-2"])
     parser.add_argument("--widths", nargs="*", type=int, default=[16, 64, 256])
     parser.add_argument("--lanes", nargs="*", type=int, default=list(SIZES))
-    parser.add_argument("--seconds", type=float, default=0.6, help="CPU seconds to spend on each way of each cell")
+    parser.add_argument("--seconds", type=float, default=0.6, help="CPU seconds to spend on each way of each size")
+    parser.add_argument("--picks", type=int, default=3, help="how often the profile picks a size for each row")
     parser.add_argument("--keep-memory", action="store_true", help="give the other ways Headwater's memory setting too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.keep_memory:
         keep_freed_memory()
     warnings.simplefilter("ignore")
+    gc.freeze()  # what was imported is not looked through before every turn
     print(heading("Lanes against separate training and plain vmap"))
-    print(
-        "CPU microseconds per lane-step (SGD with momentum, cross-entropy); above 1, lanes are faster. Each way has a"
-    )
-    print("process of its own, as its users run it; only Headwater's keeps freed memory for the next step.\n")
+    print(EXPLANATION)
     print("| model | width | lanes | separate | vmap | Headwater | x separate | x vmap | of row's best |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
-    rows = {}
+    rows = []
     for name in options.models:
         for width in options.widths:
-            picked = run_apart(pick, name, width)
-            cells = measure_row(name, width, options.lanes, options.seconds)
-            rows[name, width] = cells, picked
-            print("\n".join(show_row(name, width, cells, picked)), flush=True)
-    failed = {cell.vmap for cells, _ in rows.values() for cell in cells if isinstance(cell.vmap, str)}
+            rows.append(measure_row(name, width, options.lanes, options.seconds, options.picks))
+            print("\n".join(show_row(rows[-1])), flush=True)
     print("\n".join(judge(rows)))
-    print(*(f"\n- plain vmap does not run: {reason}" for reason in failed))
+    for way in ("vmap", "lanes"):
+        failures = {getattr(cell, way) for row in rows for cell in row.cells} - {OUT_OF_MEMORY}
+        print(*(f"- {way} does not run: {reason}\n" for reason in failures if isinstance(reason, str)), sep="", end="")
 
 
 if __name__ == "__main__":

@@ -1,29 +1,11 @@
-"""What the benchmarks share: CPU time of competing ways in turns, and the heading of a committed table."""
+"""What the benchmarks share: the heading of a committed table."""
 
 import platform
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-
-Step = Callable[[], object]
-
-
-def time_in_turns(ways: Mapping[str, Step], seconds: float = 0.6, min_rounds: int = 3) -> dict[str, float]:
-    """Return CPU seconds per call of each way: the lower quartile over rounds in which every way has its turn."""
-    laps: dict[str, list[float]] = {name: [] for name in ways}
-    for step in ways.values():
-        step()
-    start = time.process_time()
-    while len(next(iter(laps.values()))) < min_rounds or time.process_time() - start < seconds * len(ways):
-        for name, step in ways.items():
-            begin = time.process_time()
-            step()
-            laps[name].append(time.process_time() - begin)
-    return {name: sorted(values)[len(values) // 4] for name, values in laps.items()}
 
 
 def heading(title: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,19 @@ from torch import nn
 
 from headwater.errors import LanesLeave
 from headwater.train import Trial
-from headwater.train.profiling import NUM_FINALS, _Stopwatch, profile_lanes
+from headwater.train.profiling import (
+    LONG_S,
+    NUM_FINALS,
+    NUM_RACING,
+    NUM_WARM_UP,
+    _ends,
+    _finalists,
+    _hold_finals,
+    _Stopwatch,
+    profile_lanes,
+)
 from headwater.train.running import Workshop
-from headwater.trials import Decision, Lane, Outcome, Report
+from headwater.trials import Decision, Lane, Measurement, Outcome, Report
 
 
 def lanes_of(count: int, **fixed: Any) -> tuple[Lane, ...]:
@@ -63,7 +74,7 @@ def test_a_few_steps_are_enough() -> None:
     function = Tiny()
     profile_lanes(Workshop(function), lanes_of(2))
     num_runs = 2 + 2 * NUM_FINALS
-    assert function.num_steps <= num_runs * (_Stopwatch.MAX_STEPS + _Stopwatch.NUM_WARM_UP + 2)
+    assert function.num_steps <= num_runs * (_Stopwatch.MAX_STEPS + NUM_WARM_UP + 2)
 
 
 def test_lanes_are_not_chosen_where_they_are_slower() -> None:
@@ -139,6 +150,25 @@ def test_the_stopwatch_leaves_out_the_warm_up_and_takes_the_lower_quartile() -> 
     assert watch.seconds_per_step == pytest.approx(0.001)
 
 
+def test_the_stopwatch_leaves_out_steps_in_which_a_way_was_chosen() -> None:
+    clock = iter([0.0, 5.0, 6.0, 6.001, 7.0, 7.003, 7.006])
+    choices = iter([1, 1, 1, 2, 2, 2, 2])
+    watch = _Stopwatch(lambda: next(clock), lambda: next(choices))
+    for _ in range(6):
+        watch.step(1)
+    with pytest.raises(LanesLeave):
+        watch.step(1)
+    assert watch.seconds_per_step == pytest.approx(0.003)
+
+
+def test_the_stopwatch_takes_all_steps_where_a_way_was_chosen_in_each() -> None:
+    clock, choices = iter([0.0, 2.0, 3.0, 7.0, 9.0]), iter(range(5))
+    watch = _Stopwatch(lambda: next(clock), lambda: next(choices))
+    for _ in range(5):
+        watch.step(1)
+    assert watch.seconds_per_step == 2.0
+
+
 def count_steps(watch: _Stopwatch) -> int:
     """Step until the stopwatch has seen enough."""
     for num_steps in range(100):
@@ -152,12 +182,12 @@ def count_steps(watch: _Stopwatch) -> int:
 def test_the_stopwatch_ends_the_run_when_enough_time_has_passed() -> None:
     clock = iter(range(100))
     num_steps = count_steps(_Stopwatch(lambda: float(next(clock))))
-    assert num_steps == _Stopwatch.NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
+    assert num_steps == NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
 
 
 def test_the_stopwatch_ends_the_run_when_enough_steps_were_seen() -> None:
     num_steps = count_steps(_Stopwatch(lambda: 0.0))
-    assert num_steps == _Stopwatch.NUM_WARM_UP + _Stopwatch.MAX_STEPS + 1
+    assert num_steps == NUM_WARM_UP + _Stopwatch.MAX_STEPS + 1
 
 
 def test_the_stopwatch_stops_at_a_report_only_where_there_are_no_steps() -> None:
@@ -190,3 +220,73 @@ def test_a_factory_is_called_once_for_each_group_that_is_measured() -> None:
     profile, ending = profile_lanes(Workshop(train), lanes)
     assert ending is None
     assert len(calls) <= 2 * len(profile.measurements)
+
+
+def seconds_at(seconds: dict[int, float]) -> dict[int, Measurement]:
+    """Return measurements of these sizes with so many seconds per lane-step."""
+    return {
+        size: Measurement(num_lanes=size, seconds_per_lane_step=value, peak_bytes=None)
+        for size, value in seconds.items()
+    }
+
+
+class Remeasuring:
+    """Stands for measuring again: each round finds other seconds. It keeps what was asked for."""
+
+    def __init__(self, measured: dict[int, Measurement], *rounds: dict[int, float]) -> None:
+        self.asked: list[tuple[list[int], int]] = []
+        self._measured = measured
+        self._rounds = iter(rounds)
+
+    def __call__(self, sizes: Sequence[int], num_warm_up: int) -> None:
+        self.asked.append((list(sizes), num_warm_up))
+        self._measured.update(seconds_at(next(self._rounds)))
+
+
+def test_the_sizes_near_the_best_are_measured_again_and_one_lane_where_little_is_gained() -> None:
+    measured = seconds_at({1: 1.4e-3, 2: 1.3e-3, 4: 1.1e-3, 8: 1e-3})
+    assert _finalists(measured, 6) == [8, 1, 4]
+
+
+def test_sizes_that_would_take_too_long_are_not_measured_again() -> None:
+    measured = seconds_at({1: 0.5, 16: 0.0055, 32: 0.005, 64: 0.0052})
+    assert _finalists(measured, 6) == [32, 64, 16]
+    assert _finalists(measured, 16) == [32, 16]
+
+
+def test_finals_go_on_until_the_best_stays_the_best() -> None:
+    measured = seconds_at({4: 1.1e-3, 8: 1e-3})
+    again = Remeasuring(measured, {4: 0.9e-3}, {8: 0.8e-3}, {})
+    _hold_finals(measured, 5, NUM_RACING, again)
+    assert again.asked == [([8, 4], NUM_RACING), ([8, 4], NUM_WARM_UP), ([8, 4], NUM_WARM_UP)]
+
+
+def test_a_search_goes_on_where_the_last_sizes_are_faster_when_measured_again() -> None:
+    slow = {1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2}
+    measured = seconds_at(slow)
+    again = Remeasuring(measured, {16: 0.7})
+    assert not _ends(measured, 0.0, again)
+    assert again.asked == [([4, 8, 16], NUM_WARM_UP)]
+    measured = seconds_at(slow)
+    assert _ends(measured, 0.0, Remeasuring(measured, {16: 1.1}))
+
+
+def test_a_long_search_ends_without_a_second_chance() -> None:
+    measured = seconds_at({1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2})
+    assert _ends(measured, LONG_S + 1, Remeasuring(measured))
+
+
+def test_a_race_of_ways_is_over_before_the_finals() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 1)))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for _ in range(100):
+            model(torch.ones(2, 1, 6, 6)).sum().backward()
+            optimizer.step()
+        trial.report(loss=0.0)
+
+    plain, racing = Workshop(Tiny()), Workshop(train)
+    for workshop in (plain, racing):
+        assert profile_lanes(workshop, lanes_of(2))[1] is None
+    assert not plain.strategies.have_raced
+    assert racing.strategies.have_raced

@@ -23,6 +23,9 @@ NUM_BORROWINGS = 3
 NUM_LAPS = 5
 """So many steps does each way of a race get, in turns, as others may use the machine in between."""
 
+RACE = "race"
+"""What the keys of races begin with."""
+
 LANE_BY_LANE = ("looped", "batched")
 """Ways whose rounding does not depend on how many lanes there are."""
 
@@ -71,6 +74,11 @@ class Strategies:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _races=WeakKeyDictionary())
 
+    @property
+    def have_raced(self) -> bool:
+        """Whether some race is over."""
+        return any(isinstance(key, tuple) and key[:1] == (RACE,) for key, _ in self.choices)
+
     def choose(self, key: Hashable, ways: Mapping[str, Way], size: int = 1) -> str:
         """Return the name of the fastest way, timing each of them where nothing is known yet."""
         sized = (key, size.bit_length())
@@ -97,7 +105,7 @@ class Strategies:
             if runner is None:
                 return names[0]
             race = self._races[owner] = _Race(names, runner, kind)
-        key = (("race", *names, race.kind), 1)
+        key = ((RACE, *names, race.kind), 1)
         if key not in self.choices and runner is not None:
             race.pass_by(runner, kind, self._clock)
             if race.is_over:

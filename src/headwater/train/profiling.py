@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import TypeAlias
 
 from headwater.errors import LanesLeave
-from headwater.fuse.strategies import read_clock
+from headwater.fuse.strategies import NUM_LAPS, read_clock
 from headwater.plan import UnitCost, choose_num_lanes
 from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
 from headwater.train.running import Workshop, run_group
 from headwater.train.streams import Meter
 from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrialGroup
+
+_Again: TypeAlias = Callable[[Sequence[int], int], None]
+"""Measures these sizes again, after so many steps of warm-up."""
 
 MEMORY_SHARE = 0.7
 """How much of the free memory a group may take."""
@@ -22,6 +28,10 @@ MAX_LANES = 128
 NUM_PATIENT = 3
 """So many sizes in a row that are no faster per step than the best before them end the search."""
 
+NUM_WARM_UP = 2
+"""So many steps of a run do not count."""
+NUM_RACING = 2 * NUM_LAPS + NUM_WARM_UP
+"""The same where two ways of computing race: none is gone for good before."""
 IN_REACH = 1.2
 """A size this many times slower than the best may still be the best when measured again."""
 DOUBTFUL = 1.5
@@ -32,8 +42,10 @@ may have been slow meanwhile."""
 MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
 LONG_S = 8.0
-"""When measuring has taken so long, only what is in doubt is measured again, and a larger size must be promising."""
-PROMISING = 1.1
+"""When measuring would have taken so long, a larger size must be promising."""
+FINAL_S = 6.0
+"""How long it may take at most to measure sizes again; beyond that, the slower ones are left out."""
+PROMISING = 1.03
 """So much faster must each size then be than those before it for a larger one to be tried."""
 
 
@@ -48,23 +60,22 @@ def profile_lanes(
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
-    begin = read_clock()
+    again = partial(_measure_again, workshop, lanes, states, measured)
+    begin, last_s = read_clock(), 0.0
     for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
-        if _would_not_fit(measured, num_lanes, limit) or _gains_no_more(measured, read_clock() - begin):
+        foreseen_s = read_clock() - begin + 2 * last_s
+        if _would_not_fit(measured, num_lanes, limit) or _ends(measured, foreseen_s, again):
             break
-        measurement, ending = _measure(workshop, lanes[:num_lanes], states)
+        start = read_clock()
+        num_warm_up = NUM_RACING if num_lanes == 2 else NUM_WARM_UP  # to see, where steps are short, whether ways race
+        measurement, ending = _measure(workshop, lanes[:num_lanes], states, num_warm_up)
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
-    is_long = read_clock() - begin > LONG_S
-    for _ in range(NUM_FINALS if len(lanes) >= MANY and not is_long else 1):
-        before = _fastest(measured)
-        for num_lanes in _finalists(measured, 1.0 if is_long else IN_REACH):
-            again, _ = _measure(workshop, lanes[:num_lanes], states)
-            if again is not None and again.computing_s < measured[num_lanes].computing_s:
-                measured[num_lanes] = again
-        if _fastest(measured) == before:
-            break
+        last_s = read_clock() - start
+    is_brief = len(lanes) >= MANY and read_clock() - begin < LONG_S
+    num_warm_up = NUM_RACING if workshop.strategies.have_raced else NUM_WARM_UP
+    _hold_finals(measured, NUM_FINALS if is_brief else 1, num_warm_up, again)
     return _conclude(workshop, measured, limit), None
 
 
@@ -126,24 +137,75 @@ def _gains_no_more(measured: dict[int, Measurement], seconds_spent: float) -> bo
     return min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
 
 
+def _ends(measured: dict[int, Measurement], seconds_spent: float, again: _Again) -> bool:
+    """Tell whether no larger size is worth trying; where there is time, the last ones get a second chance."""
+    if not _gains_no_more(measured, seconds_spent):
+        return False
+    if seconds_spent > LONG_S:
+        return True
+    again(list(measured)[-NUM_PATIENT:], NUM_WARM_UP)
+    return _gains_no_more(measured, seconds_spent)
+
+
+def _hold_finals(measured: dict[int, Measurement], num_rounds: int, num_warm_up: int, again: _Again) -> None:
+    """Measure the sizes near the best again, in turns, until the best one stays the best.
+
+    The first time, they go on until ways that race are chosen: steps are slower meanwhile, the more so the more lanes.
+    """
+    for round_number in range(num_rounds):
+        before = _fastest(measured)
+        sizes = _finalists(measured, num_warm_up + _Stopwatch.MIN_STEPS + 1)
+        again(sizes[::-1] if round_number % 2 else sizes, num_warm_up)
+        if round_number > 0 and _fastest(measured) == before:
+            break
+        num_warm_up = NUM_WARM_UP
+
+
+def _measure_again(
+    workshop: Workshop,
+    lanes: Sequence[Lane],
+    states: Sequence[LaneState] | None,
+    measured: dict[int, Measurement],
+    sizes: Sequence[int],
+    num_warm_up: int,
+) -> None:
+    """Keep the least of each size: noise only ever adds time."""
+    for num_lanes in sizes:
+        again, _ = _measure(workshop, lanes[:num_lanes], states, num_warm_up)
+        if again is not None and again.computing_s < measured[num_lanes].computing_s:
+            measured[num_lanes] = again
+
+
 def _fastest(measured: dict[int, Measurement]) -> int:
     return min(measured.values(), key=lambda item: item.computing_s).num_lanes
 
 
-def _finalists(measured: dict[int, Measurement], in_reach: float) -> list[int]:
-    """Return the sizes near the best, between which the choice is, and one lane where groups gain little."""
-    by_speed = sorted(measured.values(), key=lambda item: item.computing_s)
-    near = [item for item in by_speed if item.computing_s <= by_speed[0].computing_s * in_reach][:4]
-    near += [item for item in by_speed if item.num_lanes == 1 and item.computing_s < by_speed[0].computing_s * DOUBTFUL]
-    sizes = list(dict.fromkeys(item.num_lanes for item in near))
-    return sizes if len(sizes) > 1 else []
+def _finalists(measured: dict[int, Measurement], num_steps: int) -> list[int]:
+    """Return the sizes near the best, between which the choice is, and one lane where groups gain little.
+
+    The slower ones are left out where so many steps of all of them would take too long.
+    """
+    best, *others = sorted(measured.values(), key=lambda item: item.computing_s)
+    alone = [item for item in others if item.num_lanes == 1 and item.computing_s < best.computing_s * DOUBTFUL]
+    near = [item for item in others if item.computing_s <= best.computing_s * IN_REACH and item.num_lanes > 1][:3]
+    finalists = [best, *alone]
+    for item in near:
+        seconds = [num_steps * one.num_lanes * one.seconds_per_lane_step for one in (*finalists, item)]
+        if sum(seconds) <= FINAL_S:
+            finalists.append(item)
+    return [item.num_lanes for item in finalists] if len(finalists) > 1 else []
 
 
 def _measure(
-    workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None
+    workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None, num_warm_up: int = NUM_WARM_UP
 ) -> tuple[Measurement | None, Ending]:
     meter = workshop.seat if isinstance(workshop.seat, Meter) else Meter()
-    stopwatch = _Stopwatch(lambda: read_clock() - meter.seconds)  # loading is told apart
+    choices = workshop.strategies.choices
+    stopwatch = _Stopwatch(
+        lambda: read_clock() - meter.seconds,  # loading is told apart
+        lambda: len(choices),
+        num_warm_up,
+    )
     num_read = meter.num_read
     peak = watch_peak(workshop.device)
     workshop = replace(workshop, is_measuring=True, seat=meter)
@@ -164,22 +226,32 @@ def _measure(
 
 
 class _Stopwatch:
-    """Times the steps of one run and ends it when it has seen enough; a run without steps ends at its first report."""
+    """Times the steps of one run and ends it when it has seen enough; a run without steps ends at its first report.
 
-    NUM_WARM_UP = 2
+    Steps in which a way of computing was chosen do not count, for no later step has to choose it again.
+    """
+
     MIN_STEPS = 3
     MAX_STEPS = 40
     ENOUGH_SECONDS = 0.06
 
-    def __init__(self, clock: Callable[[], float] = read_clock) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = read_clock,
+        count_choices: Callable[[], int] = lambda: 0,
+        num_warm_up: int = NUM_WARM_UP,
+    ) -> None:
         self._clock = clock
+        self._count_choices = count_choices
+        self._num_warm_up = num_warm_up
         self._times: list[float] = []
+        self._num_choices: list[int] = []
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The lower quartile of the steps after the warm-up: noise only ever adds time."""
-        laps = sorted(later - earlier for earlier, later in zip(self._laps(), self._laps()[1:], strict=False))
-        return laps[len(laps) // 4] if laps else None
+        """The lower quartile of the steps that count, or of all where none does: noise only ever adds time."""
+        laps = self._laps() or [later - earlier for earlier, later in pairwise(self._times)]
+        return sorted(laps)[len(laps) // 4] if laps else None
 
     def expect(self, num_epochs: int) -> None:
         """Take no interest: a few steps are enough."""
@@ -187,9 +259,10 @@ class _Stopwatch:
     def step(self, num_lanes: int) -> None:
         """Note the time of a step, and end the run when enough were seen."""
         self._times.append(self._clock())
+        self._num_choices.append(self._count_choices())
         laps = self._laps()
-        enough = len(laps) > self.MIN_STEPS and laps[-1] - laps[0] > self.ENOUGH_SECONDS
-        if enough or len(laps) > self.MAX_STEPS:
+        enough = len(laps) >= self.MIN_STEPS and sum(laps) > self.ENOUGH_SECONDS
+        if enough or len(self._times) > self._num_warm_up + self.MAX_STEPS:
             raise LanesLeave
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
@@ -197,4 +270,6 @@ class _Stopwatch:
         return [Decision.CONTINUE if self._times else Decision.STOP] * len(reports)
 
     def _laps(self) -> list[float]:
-        return self._times[self.NUM_WARM_UP :] if len(self._times) > self.NUM_WARM_UP + 1 else self._times
+        """Return the seconds of the steps after the warm-up in which nothing was chosen."""
+        noted = list(zip(self._times, self._num_choices, strict=True))[self._num_warm_up :]
+        return [later - earlier for (earlier, before), (later, after) in pairwise(noted) if before == after]
