@@ -17,6 +17,10 @@ Key: TypeAlias = tuple[Hashable, int]
 HOPELESS = 3.0
 """A way whose first run takes so many times the best time is not run again."""
 
+MOST_REPEATS = 8
+ENOUGH_S = 0.01
+"""A way is timed so often, or for so long, where that takes more runs than the least number."""
+
 NUM_BORROWINGS = 3
 """So often does a new size go by the choice of another before it is measured; an epoch's last batch is not worth it."""
 
@@ -125,18 +129,20 @@ class Strategies:
         return self.choices[key, nearest]
 
     def _fastest(self, sized: Key, ways: Mapping[str, Way]) -> str:
-        seconds: dict[str, float] = {}
-        for name, way in ways.items():
-            seconds[name] = self._time(way, min(seconds.values(), default=float("inf"))) if len(ways) > 1 else 0.0
-        self.seconds[sized] = seconds
-        return min(seconds, key=lambda name: seconds[name])
+        """Time the ways in turns; their first runs may have to warm up, so these only rule out what is hopeless."""
+        seconds = {name: self._lap(way) for name, way in ways.items()} if len(ways) > 1 else dict.fromkeys(ways, 0.0)
+        limit = HOPELESS * min(seconds.values())
+        near = [name for name in ways if seconds[name] <= limit]
+        laps: dict[str, list[float]] = {name: [] for name in near}
+        while len(near) > 1 and not self._are_enough(laps[near[-1]]):
+            for name in near:
+                laps[name].append(self._lap(ways[name]))
+        self.seconds[sized] = seconds | {name: min(times) for name, times in laps.items() if times}
+        return min(near, key=lambda name: self.seconds[sized][name])
 
-    def _time(self, way: Way, best: float) -> float:
-        """Time the way: its first run may have to warm up, so it counts only where it rules the way out."""
-        first = self._lap(way)
-        if first > HOPELESS * best:
-            return first
-        return min(self._lap(way) for _ in range(self._num_repeats))
+    def _are_enough(self, laps: Sequence[float]) -> bool:
+        """Tell whether a way was timed long enough: short runs more often."""
+        return len(laps) >= self._num_repeats and (len(laps) >= MOST_REPEATS or sum(laps) >= ENOUGH_S)
 
     def _lap(self, way: Way) -> float:
         start = self._clock()
