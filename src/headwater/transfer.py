@@ -203,12 +203,16 @@ class Transfer:
 
     @property
     def _num_threads(self) -> int:
-        """How many threads the target may have, where it trains alone: as many cores as the study has."""
-        from headwater.train.machine import count_threads
+        """How many threads the target may have, where it trains alone: as many as the study has cores.
+
+        Where all runs must round alike, the number that torch has is left alone, which is what 1 means.
+        """
+        from headwater.train.machine import count_threads, is_deterministic
         from headwater.train.running import choose_device
 
         device = choose_device(self._study.device).type
-        return max(count_threads(), build_executor(self._study.executor, device).num_workers) if device == "cpu" else 1
+        num_workers = build_executor(self._study.executor, device).num_workers
+        return 1 if device != "cpu" or is_deterministic() else max(count_threads(), num_workers)
 
     def _at_target(self, config: Config, name: str) -> Study:
         return self._at(1, name, Listed([config]))

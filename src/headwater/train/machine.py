@@ -51,6 +51,11 @@ def count_threads() -> int:
     return torch.get_num_threads()
 
 
+def is_deterministic() -> bool:
+    """Tell whether the user asks for runs that round alike, so that nothing may depend on time."""
+    return torch.are_deterministic_algorithms_enabled()
+
+
 def use_one_thread() -> None:
     """Let torch compute with one thread, for this process is one of several."""
     torch.set_num_threads(1)
