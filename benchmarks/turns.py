@@ -4,6 +4,7 @@ The turns of a round lie so close together that a machine that is slower for a w
 """
 
 import gc
+import math
 import os
 import re
 import resource
@@ -19,8 +20,10 @@ Steps: TypeAlias = Callable[[int], None]
 Time: TypeAlias = float | str
 """CPU seconds of a step, or why there are none."""
 
-BLOCK_S = 0.03
-"""How long a turn is, which is long enough for the clock; a longer step has a turn to itself."""
+BLOCK_S = 0.25
+"""How long a turn is, long enough to be at home in the caches; a longer step has a turn to itself."""
+WARM_UP = 0.3
+"""So much of a turn comes before it, untimed: others have been in the caches meanwhile."""
 MIN_ROUNDS = 5
 ENOUGH_LAPS = 3
 """Who dies after so many turns has been measured."""
@@ -151,8 +154,8 @@ def _await(pipe: Connection, parent: int) -> int | None:
 
 
 def _time(steps: Steps, count: int) -> float:
-    """Return the CPU seconds of so many steps, after one that fills the caches."""
-    steps(1)
+    """Return the CPU seconds of so many steps, after some that fill the caches."""
+    steps(math.ceil(WARM_UP * count))
     begin = time.process_time()
     steps(count)
     return time.process_time() - begin

@@ -43,7 +43,7 @@ MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
 LONG_S = 8.0
 """When measuring would have taken so long, a larger size must be promising."""
-FINAL_S = 6.0
+FINAL_S = 3.0
 """How long it may take at most to measure sizes again; beyond that, the slower ones are left out."""
 PROMISING = 1.03
 """So much faster must each size then be than those before it for a larger one to be tried."""
@@ -141,7 +141,7 @@ def _ends(measured: dict[int, Measurement], seconds_spent: float, again: _Again)
     """Tell whether no larger size is worth trying; where there is time, the last ones get a second chance."""
     if not _gains_no_more(measured, seconds_spent):
         return False
-    if seconds_spent > LONG_S:
+    if seconds_spent > LONG_S / 2:
         return True
     again(list(measured)[-NUM_PATIENT:], NUM_WARM_UP)
     return _gains_no_more(measured, seconds_spent)
