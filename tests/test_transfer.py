@@ -190,6 +190,27 @@ def test_a_poor_ranking_falls_back_to_wider_models() -> None:
     assert result.best.config["lr"] == few[-1]
 
 
+def test_a_ranking_in_doubt_is_looked_at_more_closely_before_wider_models_are_trained(tmp_path: Path) -> None:
+    wide = {0: 5, 2: 0, 5: 2}  # the four that are looked at first agree by 0.4, all eight by 0.55
+
+    def differ(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))
+        for _ in trial.epochs(1):
+            model(INPUTS)
+            place = trial.config["place"]
+            trial.report(loss=place if model[0].out_features == WIDTH // 4 else wide.get(place, place))
+
+    study = replace(STUDY, train=differ, space={"place": hw.grid(list(range(8)))}, storage=tmp_path / "s.db", lanes=1)
+    result = study.run()
+    assert result.trust is not None
+    assert result.trust.agreement == pytest.approx(1 - 6 * 38 / (8 * 63))
+    assert len(result.trust.values) == 8
+    assert result.best.config == {"place": 0}
+    with open_store(tmp_path / "s.db") as store:
+        assert not any(".at-2-" in info.name and "best" in info.name for info in store.studies())
+        assert any("with more of them" in note.text for note in read_study(store, None, "").notes)
+
+
 def test_auto_takes_a_scale_and_says_why() -> None:
     result = replace(STUDY, surrogate=replace(SURROGATE, scale="auto")).run(num_trials=4)
     assert result.trust is not None

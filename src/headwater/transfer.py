@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.eager import EagerTarget
 from headwater.errors import StudyError
@@ -37,6 +37,14 @@ TARGET_MARGIN = 1.2
 """How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
 NUM_DRAWS = 64
 """From so many draws are those near the surrogate's answer taken."""
+
+
+class _Sample(NamedTuple):
+    """A configuration of those that widths are compared by, as it was trained at one of them."""
+
+    trial: TrialRecord
+    place: float
+    """Where it stands among the others there, the lowest first."""
 
 
 class Transfer:
@@ -85,38 +93,69 @@ class Transfer:
         return study.run_stage(limits, self._watcher, is_new=is_new)
 
     def _settle(self, search: Result) -> tuple[TrialRecord, Trust | None]:
-        """Check the ranking at twice the width, and again at twice that, until it can be trusted."""
+        """Check the ranking at twice the width, and again at twice that, until it can be trusted.
+
+        The same configurations, from all over the ranking of the search, are compared at every width: among the best
+        alone, which are nearly equals, no two widths agree, and little depends on it.
+        """
         ranked, scale, trust = order_by_merit(search.ranked), self._scale, None
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
-        while self._surrogate.num_checked > 1 and scale > 1 and len(ranked) > 2:
-            checked = [ranked[place] for place in spread_over(self._surrogate.num_checked, len(ranked))]
+        num_checked, has_few = self._surrogate.num_checked, len(ranked) <= 2
+        panel = [_Sample(ranked[place], place) for place in spread_over(num_checked, len(ranked))]
+        spare = [_Sample(ranked[place], place) for place in spread_over(2 * num_checked, len(ranked))]
+        spare = [sample for sample in spare if sample.place not in {one.place for one in panel}]
+        while num_checked > 1 and scale > 1 and not has_few:
             wider = scale // 2
-            again = self._train(wider, checked)
-            trust = self._compare(scale, wider, checked, again, search)
-            self._tell(f"trust: {trust}")
+            trust, panel, spare = self._check(scale, panel, spare, search)
             if trust.agreement >= self._surrogate.min_agreement or wider == 1:
                 break
             few = ranked[: max(4, len(ranked) // 4)]
             self._tell(f"the ranking at 1/{scale} is poor, so the best {len(few)} train at 1/{wider} of the width")
-            retrained = self._train(wider, few)
+            retrained = self._train(wider, few, "best")
             pairs = zip(few, retrained, strict=True)
             few = tuple(replace(one, history=other.history, status=other.status) for one, other in pairs)
             ranked, scale = order_by_merit(replace(search, trials=few).ranked) or ranked, wider
         return ranked[0], trust
 
-    def _compare(
-        self, scale: int, wider: int, checked: Sequence[TrialRecord], again: Sequence[TrialRecord], search: Result
-    ) -> Trust:
-        values = [
-            (first.value(search.metric), last.value(search.metric)) for first, last in zip(checked, again, strict=True)
+    def _check(
+        self, scale: int, panel: list[_Sample], spare: list[_Sample], search: Result
+    ) -> tuple[Trust, list[_Sample], list[_Sample]]:
+        """Train the panel at twice the width, with the spare ones too if it leaves the matter in doubt.
+
+        Returns:
+            How alike the widths rank them, the panel as it stands at twice the width, and who is left to spare.
+        """
+        wider, least = scale // 2, self._surrogate.min_agreement
+        again = self._try_wider(wider, panel, search)
+        trust = self._compare(scale, wider, panel, again, search)
+        self._tell(f"trust: {trust}")
+        if spare and trust.agreement < least <= trust.high:
+            again += self._try_wider(wider, spare, search)
+            panel, spare = [*panel, *spare], []
+            trust = self._compare(scale, wider, panel, again, search)
+            self._tell(f"trust, with more of them to be sure: {trust}")
+        return trust, again, spare
+
+    def _try_wider(self, scale: int, panel: Sequence[_Sample], search: Result) -> list[_Sample]:
+        """Train these configurations at another width, and return how they stand there."""
+        again = self._train(scale, [sample.trial for sample in panel], "checked")
+        return [
+            _Sample(replace(sample.trial, history=other.history), self._sign * other.value(search.metric))
+            for sample, other in zip(panel, again, strict=True)
         ]
-        trust = measure_trust(scale, wider, [(place, self._sign * value) for place, (_, value) in enumerate(values)])
+
+    def _compare(
+        self, scale: int, wider: int, panel: Sequence[_Sample], again: Sequence[_Sample], search: Result
+    ) -> Trust:
+        pairs = list(zip(panel, again, strict=True))
+        trust = measure_trust(scale, wider, [(first.place, last.place) for first, last in pairs])
+        values = [(first.trial.value(search.metric), last.trial.value(search.metric)) for first, last in pairs]
         return replace(trust, values=tuple(values))
 
-    def _train(self, scale: int, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    def _train(self, scale: int, trials: Sequence[TrialRecord], role: str) -> list[TrialRecord]:
         """Train these trials' configurations at another width, and return what came of each."""
-        numbers = "-".join(str(trial.number) for trial in trials) if len(trials) < 8 else f"best-{len(trials)}"
+        numbers = "-".join(str(trial.number) for trial in trials) if len(trials) < 8 else f"{role}-{len(trials)}"
         study = self._at(scale, f"{self._name}.at-{scale}-{numbers}", Listed([trial.config for trial in trials]))
         if study.lanes == "auto":  # so few are not worth measuring anew
             study = replace(study, lanes=min(self._num_lanes, len(trials)))
