@@ -146,7 +146,7 @@ WORKLOADS = {
     "MLP": Workload(
         title="MLP 4 x 1024, Fashion-MNIST, SGD", build=mlp, load=clothes, optimizer=torch.optim.SGD,
         logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
-        num_examples=32768, batch_size=64, steps_per_epoch=48, scale=16,
+        num_examples=32768, batch_size=64, steps_per_epoch=48, scale=32,
     ),
     "Transformer": Workload(
         title="Transformer d = 512, Shakespeare, AdamW", build=Transformer, load=verses, optimizer=torch.optim.AdamW,
