@@ -249,7 +249,7 @@ def test_the_sizes_near_the_best_are_measured_again_and_one_lane_where_little_is
 
 
 def test_sizes_that_would_take_too_long_are_not_measured_again() -> None:
-    measured = seconds_at({1: 0.5, 16: 0.0055, 32: 0.005, 64: 0.0052})
+    measured = seconds_at({1: 0.25, 16: 0.00275, 32: 0.0025, 64: 0.0026})
     assert _finalists(measured, 6) == [32, 64, 16]
     assert _finalists(measured, 16) == [32, 16]
 
