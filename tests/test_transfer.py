@@ -211,6 +211,25 @@ def test_a_ranking_in_doubt_is_looked_at_more_closely_before_wider_models_are_tr
         assert any("with more of them" in note.text for note in read_study(store, None, "").notes)
 
 
+def test_wider_models_are_judged_by_how_the_same_configurations_stand_there() -> None:
+    full = {11: 2, 9: 4, 7: 0, 4: 1, 2: 3, 0: 5}  # agrees with 1/2 by 0.37, which leaves it in doubt
+
+    def turn_round(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))
+        for _ in trial.epochs(1):
+            model(INPUTS)
+            place, width = trial.config["place"], int(model[0].out_features)  # type: ignore[arg-type]  # a Linear
+            trial.report(loss={WIDTH // 4: place, WIDTH // 2: -place, WIDTH: full.get(place, 0)}[width])
+
+    surrogate = replace(SURROGATE, num_checked=6)
+    study = replace(STUDY, train=turn_round, space={"place": hw.grid(list(range(12)))}, surrogate=surrogate)
+    result = study.run()
+    assert result.trust is not None
+    assert (result.trust.scale, result.trust.other_scale) == (2, 1)
+    assert [one for one, _ in result.trust.values] == [-place for place in (0, 2, 4, 7, 9, 11)]
+    assert result.best.config == {"place": 3}  # the best of the first quarter at 1/2
+
+
 def test_auto_takes_a_scale_and_says_why() -> None:
     result = replace(STUDY, surrogate=replace(SURROGATE, scale="auto")).run(num_trials=4)
     assert result.trust is not None

@@ -101,13 +101,14 @@ class Transfer:
         ranked, scale, trust = order_by_merit(search.ranked), self._scale, None
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
-        num_checked, has_few = self._surrogate.num_checked, len(ranked) <= 2
+        num_checked = self._surrogate.num_checked
         panel = [_Sample(ranked[place], place) for place in spread_over(num_checked, len(ranked))]
         spare = [_Sample(ranked[place], place) for place in spread_over(2 * num_checked, len(ranked))]
         spare = [sample for sample in spare if sample.place not in {one.place for one in panel}]
-        while num_checked > 1 and scale > 1 and not has_few:
+        while num_checked > 1 and scale > 1 and len(ranked) > 2:
             wider = scale // 2
-            trust, panel, spare = self._check(scale, panel, spare, search)
+            trust, panel = self._check(scale, panel, spare, search)
+            spare = []  # how they stand is known at the scale of the search alone
             if trust.agreement >= self._surrogate.min_agreement or wider == 1:
                 break
             few = ranked[: max(4, len(ranked) // 4)]
@@ -120,11 +121,11 @@ class Transfer:
 
     def _check(
         self, scale: int, panel: list[_Sample], spare: list[_Sample], search: Result
-    ) -> tuple[Trust, list[_Sample], list[_Sample]]:
+    ) -> tuple[Trust, list[_Sample]]:
         """Train the panel at twice the width, with the spare ones too if it leaves the matter in doubt.
 
         Returns:
-            How alike the widths rank them, the panel as it stands at twice the width, and who is left to spare.
+            How alike the widths rank them, and how they stand at twice the width.
         """
         wider, least = scale // 2, self._surrogate.min_agreement
         again = self._try_wider(wider, panel, search)
@@ -132,10 +133,9 @@ class Transfer:
         self._tell(f"trust: {trust}")
         if spare and trust.agreement < least <= trust.high:
             again += self._try_wider(wider, spare, search)
-            panel, spare = [*panel, *spare], []
-            trust = self._compare(scale, wider, panel, again, search)
+            trust = self._compare(scale, wider, [*panel, *spare], again, search)
             self._tell(f"trust, with more of them to be sure: {trust}")
-        return trust, again, spare
+        return trust, again
 
     def _try_wider(self, scale: int, panel: Sequence[_Sample], search: Result) -> list[_Sample]:
         """Train these configurations at another width, and return how they stand there."""
