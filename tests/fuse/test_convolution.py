@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.fuse.functorch import is_lane_tensor, stack_of
@@ -19,7 +17,7 @@ from headwater.fuse.models import fuse_models
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.rules.convolution import LAYOUTS
-from headwater.fuse.strategies import NUM_BORROWINGS, NUM_LAPS, Strategies, rehearse
+from headwater.fuse.strategies import NUM_LAPS, Strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # torch itself, once
 
@@ -250,157 +248,3 @@ def test_a_change_of_layout_in_the_middle_of_training_changes_nothing() -> None:
     compare(build(3, torch.float64, make), train, strategies, 1e-10)
     (race,) = (seconds for seconds in strategies.seconds.values() if set(seconds) == set(LAYOUTS))
     assert all(seconds > 0 for seconds in race.values())
-
-
-class Stopwatch:
-    """A clock on which ways take as long as they say."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.runs: list[str] = []
-
-    def way(self, name: str, *seconds: float) -> Callable[[], None]:
-        """Return a way that takes the first of the times on its first run, and so on; the last for ever."""
-        left = list(seconds)
-
-        def run() -> None:
-            self.runs.append(name)
-            self.now += left.pop(0) if len(left) > 1 else left[0]
-
-        return run
-
-    def read(self) -> float:
-        return self.now
-
-
-def test_the_fastest_way_is_chosen_and_measured_once() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    ways = {"slow": watch.way("slow", 2.0), "fast": watch.way("fast", 5.0, 1.0)}
-    assert [strategies.choose("key", ways) for _ in range(3)] == ["fast"] * 3
-    assert watch.runs == ["slow", "fast"] * 3
-    assert strategies.seconds == {("key", 1): {"slow": 2.0, "fast": 1.0}}
-
-
-def test_short_ways_are_timed_more_often_so_that_a_disturbance_does_not_decide() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    ways = {"slow": watch.way("slow", 1.5e-3), "fast": watch.way("fast", *[3e-3] * 3, 1e-3)}
-    assert strategies.choose("key", ways) == "fast"
-    assert 6 < len(watch.runs) < 20
-
-
-def test_a_hopeless_way_is_run_once() -> None:
-    watch = Stopwatch()
-    Strategies(clock=watch.read).choose("key", {"good": watch.way("good", 1.0), "bad": watch.way("bad", 9.0)})
-    assert watch.runs.count("bad") == 1
-
-
-def test_another_size_borrows_until_it_has_come_often() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    strategies.choose("key", {"a": watch.way("a", 1.0), "b": watch.way("b", 2.0)}, size=64)
-    last_batch = {"a": watch.way("a", 2.0), "b": watch.way("b", 1.0)}
-    choices = [strategies.choose("key", last_batch, size=5) for _ in range(NUM_BORROWINGS + 2)]
-    assert choices == ["a"] * NUM_BORROWINGS + ["b"] * 2
-    assert strategies.choose("key", last_batch, size=100) == "a"
-
-
-def test_a_preset_way_is_taken_unmeasured() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read, preset=["unknown", "b"])
-    assert strategies.choose("key", {"a": watch.way("a", 1.0), "b": watch.way("b", 2.0)}) == "b"
-    assert not watch.runs
-
-
-def test_the_only_way_is_not_measured() -> None:
-    watch = Stopwatch()
-    assert Strategies(clock=watch.read).choose("key", {"only": watch.way("only", 1.0)}) == "only"
-    assert not watch.runs
-
-
-class Model:
-    """What takes steps."""
-
-
-def run_race(watch: Stopwatch, strategies: Strategies, model: Model, seconds: dict[str, float]) -> list[str]:
-    """Take steps in which two layers ask for the way and somebody else goes along; return the ways gone."""
-    ways = []
-    for _ in range(2 * NUM_LAPS + 3):
-        ways.append(strategies.race(model, list(seconds), "first layer", "kind"))
-        assert strategies.race(model, list(seconds), "second layer", "other kind") == ways[-1]
-        assert strategies.race(model, list(seconds)) == ways[-1]
-        watch.now += seconds[ways[-1]]
-    return ways
-
-
-@pytest.mark.parametrize("best", ["a", "b"])
-def test_a_race_is_won_by_the_way_with_the_shortest_steps(best: str) -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    seconds = {"a": 2.0, "b": 2.0, best: 1.0}
-    ways = run_race(watch, strategies, Model(), seconds)
-    assert ways == ["a", "b"] * NUM_LAPS + [best] * 3
-    assert strategies.race(Model(), ["a", "b"], "layer of a model like it", "kind") == best
-    assert strategies.race(Model(), ["a", "b"], "layer of another", "other kind") == "a"
-    assert next(iter(strategies.seconds.values())) == pytest.approx(seconds)
-
-
-def test_a_race_does_not_count_steps_of_another_size() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    model = Model()
-    for kind, step in [("whole", 5.0), ("rest", 0.1), ("whole", 4.0), ("rest", 0.1)] * NUM_LAPS * 2 + [("whole", 5.0)]:
-        watch.now += step * (2 if strategies.race(model, ["a", "b"], "layer", kind) == "a" else 1)
-    assert next(iter(strategies.seconds.values())) == pytest.approx({"a": 10.0, "b": 4.0})
-
-
-def test_a_race_goes_on_behind_another_leader_when_the_first_is_gone() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    model = Model()
-    strategies.race(model, ["a", "b"], "layer", "kind")
-    assert run_race(watch, strategies, model, {"a": 2.0, "b": 1.0})[-1] == "b"
-
-
-def test_there_is_no_race_where_results_must_not_depend_on_time() -> None:
-    watch = Stopwatch()
-    strategies = Strategies(clock=watch.read)
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert set(run_race(watch, strategies, Model(), {"a": 2.0, "b": 1.0})) == {"a"}
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-def test_what_was_measured_can_go_to_another_process() -> None:
-    strategies = Strategies()
-    strategies.choose("key", {"a": lambda: None, "b": lambda: None}, size=64)
-    strategies.race(Model(), ["a", "b"], "layer", "kind")
-    moved = pickle.loads(pickle.dumps(strategies))
-    assert moved.seconds == strategies.seconds
-    assert moved.choose("key", {}, size=64) in {"a", "b"}
-    assert moved.race(Model(), ["a", "b"], "layer", "kind") == "a"
-
-
-def test_a_rehearsal_touches_no_gradient() -> None:
-    weight = torch.ones(3, requires_grad=True)
-    rehearse(lambda weight: weight.square(), [weight])()
-    assert weight.grad is None
-
-
-def test_a_rehearsal_goes_back_only_where_gradients_are_wanted() -> None:
-    hooked: list[Tensor] = []
-
-    def run(weight: Tensor) -> Tensor:
-        y = F.relu(weight)
-        if y.requires_grad:
-            y.register_hook(hooked.append)
-        return y
-
-    weight = torch.ones(3, requires_grad=True)
-    with torch.no_grad():
-        rehearse(run, [weight])()
-    assert not hooked
-    rehearse(run, [weight])()
-    assert len(hooked) == 1
