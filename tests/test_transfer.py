@@ -230,6 +230,25 @@ def test_wider_models_are_judged_by_how_the_same_configurations_stand_there() ->
     assert result.best.config == {"place": 3}  # the best of the first quarter at 1/2
 
 
+def test_a_target_that_raises_is_told_and_the_search_is_kept(tmp_path: Path) -> None:
+    def fail_when_wide(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))
+        for _ in trial.epochs(1):
+            model(INPUTS)
+            if model[0].out_features == WIDTH:
+                raise ValueError("too wide")
+            trial.report(loss=trial.config["lr"])
+
+    study = replace(STUDY, train=fail_when_wide, storage=tmp_path / "s.db")
+    with pytest.raises(StudyError, match=r"ValueError: too wide.*headwater show fail_when_wide-1\.target-"):
+        study.run(num_trials=4)
+    with open_store(tmp_path / "s.db") as store:
+        stored = read_study(store, "fail_when_wide-1", "")
+    assert stored.result.target is None
+    assert len(stored.result.ranked) == 4
+    assert any("rank agreement" in note.text for note in stored.notes)
+
+
 def test_auto_takes_a_scale_and_says_why() -> None:
     result = replace(STUDY, surrogate=replace(SURROGATE, scale="auto")).run(num_trials=4)
     assert result.trust is not None

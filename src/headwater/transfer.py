@@ -77,6 +77,7 @@ class Transfer:
         self._tell(eager.conclude(best.number))
         target = self._train_target(best)
         self._record(target.study)
+        self._require_success(target, best)
         return replace(
             search,
             target=target.best,
@@ -173,6 +174,15 @@ class Transfer:
             keys = ", ".join(self._retuned)
             self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
         return self._run_or_resume(study, len(configs), self._seconds_left(), watcher)
+
+    def _require_success(self, target: Result, best: TrialRecord) -> None:
+        if not target.ranked:
+            errors = [trial.error.rstrip().splitlines()[-1] for trial in target.trials if trial.error]
+            raise StudyError(
+                f"the target, trained with the configuration of trial {best.number}, came to no finite "
+                f"{target.metric!r}{f' ({errors[0]})' if errors else ''}; `headwater show {target.study}` prints what "
+                f"became of it, and the search is kept as {self._name!r}"
+            )
 
     def _vary(self, best: TrialRecord) -> list[Config]:
         """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""

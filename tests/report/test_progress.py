@@ -149,6 +149,17 @@ def test_a_log_of_a_slow_study_shows_that_it_lives(clock: Clock) -> None:
     assert len(text_of(console).splitlines()) == 1 + 3
 
 
+def test_a_stage_that_fails_at_once_does_not_end_with_the_figures_of_the_one_before(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    for watcher in (PlainLog(console, clock), LiveProgress(open_terminal(), clock)):
+        watcher.start("digits-1", "accuracy", 64)
+        watcher.pulse(pulse(0.5, 1.0, best=0.9))
+        watcher.end()
+        watcher.start("digits-1.target-1", "accuracy", 1)
+        watcher.end()
+    assert text_of(console).splitlines()[-1] == "[0:00] study digits-1.target-1: 1 trial"
+
+
 def test_long_remarks_are_one_line_of_a_log(clock: Clock) -> None:
     console = Console(file=StringIO(), width=40)
     PlainLog(console, clock).tell("x " * 100 + "[red]")

@@ -57,6 +57,7 @@ class LiveProgress:
         self.study = study
         self._metric = metric
         self._num_trials = num_trials
+        self._pulse = None
         self._next_s = 0.0
         self._start_s = self._clock()
         self._speed = Speed()
@@ -125,15 +126,15 @@ class PlainLog:
         self._console = console
         self._clock = clock
         self._start_s = clock()
-        self._pulse: Pulse | None = None
-        self._line_s = 0.0
-        self._line_share = 0.0
 
     def start(self, study: str, metric: str, num_trials: int | None) -> None:
-        """Write the first line."""
+        """Write the first line; what was said of an earlier stage does not count for this one."""
         self.study = study
         self._metric = metric
         self._start_s = self._clock()
+        self._pulse: Pulse | None = None
+        self._line_s = 0.0
+        self._line_share = 0.0
         self._write(
             f"study {study}: {'trials as the search asks' if num_trials is None else show_count(num_trials, 'trial')}"
         )

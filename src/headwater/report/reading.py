@@ -50,7 +50,8 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     target_study = store.facts(info.id).get("target")
     result = read_result(store, info, storage)
     if target_study is not None:
-        result = replace(result, target=read_result(store, store.study(target_study), storage).best)
+        ranked = read_result(store, store.study(target_study), storage).ranked
+        result = replace(result, target=ranked[0] if ranked else None)
     return StoredStudy(
         info=info,
         result=result,

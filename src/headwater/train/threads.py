@@ -1,7 +1,7 @@
 """How many threads a model that trains alone gets, by what its steps take.
 
 All the cores are not always free: where something else computes, threads that wait for each other at every operation
-can take ten times as long as one thread alone.
+can take far longer than one thread alone.
 """
 
 from __future__ import annotations
