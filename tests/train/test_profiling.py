@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, cycle
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from headwater.errors import LanesLeave
 from headwater.train import Trial
 from headwater.train.profiling import (
     LONG_S,
+    MOST_S,
     NUM_FINALS,
     NUM_RACING,
     NUM_WARM_UP,
@@ -143,7 +145,7 @@ def test_lanes_that_part_end_the_measuring() -> None:
 
 
 def test_the_stopwatch_leaves_out_the_warm_up_and_takes_the_lower_quartile() -> None:
-    clock = iter([0.0, 5.0, 6.0, 6.001, 6.003, 6.006, 6.007])
+    clock = iter([0.0, 5.0, 5.05, 5.051, 5.053, 5.056, 5.057])
     watch = _Stopwatch(lambda: next(clock))
     for _ in range(7):
         watch.step(1)
@@ -151,14 +153,14 @@ def test_the_stopwatch_leaves_out_the_warm_up_and_takes_the_lower_quartile() -> 
 
 
 def test_the_stopwatch_leaves_out_steps_in_which_a_way_was_chosen() -> None:
-    clock = iter([0.0, 5.0, 6.0, 6.001, 7.0, 7.003, 7.006])
+    clock = iter([0.0, 0.05, 0.06, 0.063, 1.0, 1.03, 1.06])
     choices = iter([1, 1, 1, 2, 2, 2, 2])
     watch = _Stopwatch(lambda: next(clock), lambda: next(choices))
     for _ in range(6):
         watch.step(1)
     with pytest.raises(LanesLeave):
         watch.step(1)
-    assert watch.seconds_per_step == pytest.approx(0.003)
+    assert watch.seconds_per_step == pytest.approx(0.03)
 
 
 def test_the_stopwatch_takes_all_steps_where_a_way_was_chosen_in_each() -> None:
@@ -181,8 +183,35 @@ def count_steps(watch: _Stopwatch) -> int:
 
 def test_the_stopwatch_ends_the_run_when_enough_time_has_passed() -> None:
     clock = iter(range(100))
-    num_steps = count_steps(_Stopwatch(lambda: float(next(clock))))
+    num_steps = count_steps(_Stopwatch(lambda: next(clock) * 0.03))
     assert num_steps == NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
+
+
+def test_two_long_steps_in_a_row_are_enough() -> None:
+    clock = iter([0.0, 0.4, 0.9, 1.2, 1.5])
+    watch = _Stopwatch(lambda: next(clock))
+    assert count_steps(watch) == 3
+    assert watch.seconds_per_step == pytest.approx(0.4)
+
+
+def test_a_long_step_now_and_then_is_no_reason_to_end() -> None:
+    clock = accumulate(cycle([0.5, 0.01]))
+    watch = _Stopwatch(lambda: next(clock))
+    assert count_steps(watch) == NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
+    assert watch.seconds_per_step == pytest.approx(0.01)
+
+
+def test_long_steps_are_not_enough_where_ways_race() -> None:
+    clock = accumulate(cycle([0.4, 0.3]))
+    watch = _Stopwatch(lambda: next(clock), ways_race=True)
+    assert count_steps(watch) == NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
+
+
+def test_long_steps_in_which_a_way_was_chosen_do_not_count() -> None:
+    clock, choices = iter([0.0, 1.0, 2.0, 2.5, 3.0]), iter([0, 1, 2, 2, 2])
+    watch = _Stopwatch(lambda: next(clock), lambda: next(choices))
+    assert count_steps(watch) == 5
+    assert watch.seconds_per_step == 0.5
 
 
 def test_the_stopwatch_ends_the_run_when_enough_steps_were_seen() -> None:
@@ -257,8 +286,15 @@ def test_sizes_that_would_take_too_long_are_not_measured_again() -> None:
 def test_finals_go_on_until_the_best_stays_the_best() -> None:
     measured = seconds_at({4: 1.1e-3, 8: 1e-3})
     again = Remeasuring(measured, {4: 0.9e-3}, {8: 0.8e-3}, {})
-    _hold_finals(measured, 5, NUM_RACING, again)
+    _hold_finals(measured, 5, True, again)
     assert again.asked == [([8, 4], NUM_RACING), ([8, 4], NUM_WARM_UP), ([8, 4], NUM_WARM_UP)]
+
+
+def test_finals_do_not_wait_for_races_of_long_steps() -> None:
+    measured = seconds_at({1: 0.03, 8: 0.0285})
+    again = Remeasuring(measured, {})
+    _hold_finals(measured, 1, True, again)
+    assert again.asked == [([8, 1], NUM_WARM_UP)]
 
 
 def test_a_search_goes_on_where_the_last_sizes_are_faster_when_measured_again() -> None:
@@ -274,6 +310,12 @@ def test_a_search_goes_on_where_the_last_sizes_are_faster_when_measured_again() 
 def test_a_long_search_ends_without_a_second_chance() -> None:
     measured = seconds_at({1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2})
     assert _ends(measured, LONG_S + 1, Remeasuring(measured))
+
+
+def test_no_search_goes_on_for_ever() -> None:
+    measured = seconds_at({1: 1.0, 2: 0.5, 4: 0.25})
+    assert _ends(measured, MOST_S + 1, Remeasuring(measured))
+    assert not _ends(measured, MOST_S - 1, Remeasuring(measured))
 
 
 def test_a_race_of_ways_is_over_before_the_finals() -> None:

@@ -41,9 +41,11 @@ NUM_FINALS = 3
 may have been slow meanwhile."""
 MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
-LONG_S = 8.0
-"""When measuring would have taken so long, a larger size must be promising."""
-FINAL_S = 3.0
+LONG_S = 5.0
+"""When measuring groups would have taken so long, a larger size must be promising."""
+MOST_S = 15.0
+"""When it would have taken so long, no larger size is tried: each costs twice as much as the one before."""
+FINAL_S = 2.0
 """How long it may take at most to measure sizes again; beyond that, the slower ones are left out."""
 PROMISING = 1.03
 """So much faster must each size then be than those before it for a larger one to be tried."""
@@ -61,10 +63,9 @@ def profile_lanes(
     limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
     again = partial(_measure_again, workshop, lanes, states, measured)
-    begin, last_s = read_clock(), 0.0
+    spent_s = last_s = 0.0
     for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
-        foreseen_s = read_clock() - begin + 2 * last_s
-        if _would_not_fit(measured, num_lanes, limit) or _ends(measured, foreseen_s, again):
+        if _would_not_fit(measured, num_lanes, limit) or _ends(measured, spent_s + 2 * last_s, again):
             break
         start = read_clock()
         num_warm_up = NUM_RACING if num_lanes == 2 else NUM_WARM_UP  # to see, where steps are short, whether ways race
@@ -72,10 +73,11 @@ def profile_lanes(
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
-        last_s = read_clock() - start
-    is_brief = len(lanes) >= MANY and read_clock() - begin < LONG_S
-    num_warm_up = NUM_RACING if workshop.strategies.have_raced else NUM_WARM_UP
-    _hold_finals(measured, NUM_FINALS if is_brief else 1, num_warm_up, again)
+        if num_lanes > 1:  # a function that runs for the first time may have to look at its model first
+            last_s = read_clock() - start
+            spent_s += last_s
+    is_brief = len(lanes) >= MANY and spent_s < LONG_S
+    _hold_finals(measured, NUM_FINALS if is_brief else 1, workshop.strategies.have_raced, again)
     return _conclude(workshop, measured, limit), None
 
 
@@ -128,10 +130,13 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
 
 
 def _gains_no_more(measured: dict[int, Measurement], seconds_spent: float) -> bool:
-    """Tell whether the last sizes were no faster per step than the best before them; small groups may be slow."""
+    """Tell whether the last sizes were no faster per step than the best before them, or the next would take too long.
+
+    Small groups may be slow, so a few sizes are measured before that is said.
+    """
     seconds = [item.computing_s for item in measured.values()]
-    if len(seconds) <= NUM_PATIENT + 1:
-        return False
+    if len(seconds) <= NUM_PATIENT + 1 or seconds_spent > MOST_S:
+        return seconds_spent > MOST_S
     if seconds_spent > LONG_S:
         return seconds[-1] * PROMISING > min(seconds[:-1])
     return min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
@@ -147,18 +152,26 @@ def _ends(measured: dict[int, Measurement], seconds_spent: float, again: _Again)
     return _gains_no_more(measured, seconds_spent)
 
 
-def _hold_finals(measured: dict[int, Measurement], num_rounds: int, num_warm_up: int, again: _Again) -> None:
-    """Measure the sizes near the best again, in turns, until the best one stays the best.
+def _hold_finals(measured: dict[int, Measurement], num_rounds: int, ways_race: bool, again: _Again) -> None:
+    """Measure the sizes near the best again, in turns, until the best one stays the best or it has taken too long.
 
-    The first time, they go on until ways that race are chosen: steps are slower meanwhile, the more so the more lanes.
+    Where ways race, the first round goes on until they are chosen, if there is time: steps are slower meanwhile, the
+    more so the more lanes.
     """
+    begin = read_clock()
+    is_short = _foresee(measured[_fastest(measured)], NUM_RACING) < FINAL_S
+    num_warm_up = NUM_RACING if ways_race and is_short else NUM_WARM_UP
     for round_number in range(num_rounds):
         before = _fastest(measured)
         sizes = _finalists(measured, num_warm_up + _Stopwatch.MIN_STEPS + 1)
         again(sizes[::-1] if round_number % 2 else sizes, num_warm_up)
-        if round_number > 0 and _fastest(measured) == before:
+        if (round_number > 0 and _fastest(measured) == before) or read_clock() - begin > FINAL_S:
             break
         num_warm_up = NUM_WARM_UP
+
+
+def _foresee(measurement: Measurement, num_steps: int) -> float:
+    return num_steps * measurement.num_lanes * measurement.seconds_per_lane_step
 
 
 def _measure_again(
@@ -190,8 +203,7 @@ def _finalists(measured: dict[int, Measurement], num_steps: int) -> list[int]:
     near = [item for item in others if item.computing_s <= best.computing_s * IN_REACH and item.num_lanes > 1][:3]
     finalists = [best, *alone]
     for item in near:
-        seconds = [num_steps * one.num_lanes * one.seconds_per_lane_step for one in (*finalists, item)]
-        if sum(seconds) <= FINAL_S:
+        if sum(_foresee(one, num_steps) for one in (*finalists, item)) <= FINAL_S:
             finalists.append(item)
     return [item.num_lanes for item in finalists] if len(finalists) > 1 else []
 
@@ -205,6 +217,7 @@ def _measure(
         lambda: read_clock() - meter.seconds,  # loading is told apart
         lambda: len(choices),
         num_warm_up,
+        workshop.strategies.have_raced,
     )
     num_read = meter.num_read
     peak = watch_peak(workshop.device)
@@ -233,16 +246,21 @@ class _Stopwatch:
 
     MIN_STEPS = 3
     MAX_STEPS = 40
-    ENOUGH_SECONDS = 0.06
+    ENOUGH_S = 0.06
+    LONG_S = 0.1
+    """Two steps in a row that take so long are enough, and need no warm-up, unless ways race: what noise adds hardly
+    counts."""
 
     def __init__(
         self,
         clock: Callable[[], float] = read_clock,
         count_choices: Callable[[], int] = lambda: 0,
         num_warm_up: int = NUM_WARM_UP,
+        ways_race: bool = False,
     ) -> None:
         self._clock = clock
         self._count_choices = count_choices
+        self._ways_race = ways_race
         self._num_warm_up = num_warm_up
         self._times: list[float] = []
         self._num_choices: list[int] = []
@@ -261,8 +279,8 @@ class _Stopwatch:
         self._times.append(self._clock())
         self._num_choices.append(self._count_choices())
         laps = self._laps()
-        enough = len(laps) >= self.MIN_STEPS and sum(laps) > self.ENOUGH_SECONDS
-        if enough or len(self._times) > self._num_warm_up + self.MAX_STEPS:
+        enough = len(laps) >= self.MIN_STEPS and sum(laps) > self.ENOUGH_S
+        if enough or self._are_long(laps[-2:]) or len(self._times) > self._num_warm_up + self.MAX_STEPS:
             raise LanesLeave
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
@@ -271,5 +289,11 @@ class _Stopwatch:
 
     def _laps(self) -> list[float]:
         """Return the seconds of the steps after the warm-up in which nothing was chosen."""
-        noted = list(zip(self._times, self._num_choices, strict=True))[self._num_warm_up :]
-        return [later - earlier for (earlier, before), (later, after) in pairwise(noted) if before == after]
+        laps = [later - earlier for earlier, later in pairwise(self._times)]
+        are_settled = [before == after for before, after in pairwise(self._num_choices)]
+        if all(are_settled[-2:]) and self._are_long(laps[-2:]):
+            return laps[-2:]
+        return [lap for lap, is_settled in list(zip(laps, are_settled, strict=True))[self._num_warm_up :] if is_settled]
+
+    def _are_long(self, laps: Sequence[float]) -> bool:
+        return len(laps) == 2 and min(laps) > self.LONG_S and not self._ways_race
