@@ -148,6 +148,36 @@ def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Pa
     assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-3)
 
 
+def test_the_check_leaves_a_core_to_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+
+    def train_slowly(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for epoch in trial.epochs(300):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(INPUTS), TARGETS)
+            loss.backward()
+            optimizer.step()
+            if epoch in (0, 299):
+                with log.open("a") as file:
+                    file.write(f"{model[0].out_features} {os.getpid()}\n")
+            trial.report(loss=loss)
+
+    def processes_of_the_check(*, is_training: bool) -> list[str]:
+        monkeypatch.setattr(EagerTarget, "is_training", is_training)
+        log.write_text("")
+        study = replace(STUDY, train=train_slowly, storage=tmp_path / f"{is_training}.db", lanes=1)
+        replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
+        rows = [line.split() for line in log.read_text().splitlines()]
+        return [process for width, process in rows if int(width) == WIDTH // 2 and process != str(os.getpid())]
+
+    beside, alone = (processes_of_the_check(is_training=is_training) for is_training in (True, False))
+    assert len(beside) == len(alone) == 8
+    assert all(first == last for first, last in zip(beside[::2], beside[1::2], strict=True))  # one after the other
+    assert any(first != last for first, last in zip(alone[::2], alone[1::2], strict=True))
+
+
 def test_what_does_not_transfer_is_tuned_on_the_target_near_the_answer() -> None:
     space = {"lr": hw.loguniform(1e-4, 1.0), "dropout": hw.uniform(0.0, 0.9)}
     study = replace(STUDY, space=space, surrogate=replace(SURROGATE, num_retuned=3, num_checked=0))

@@ -65,6 +65,11 @@ class EagerTarget(Callback):
         self._since = 0.0
         self._seconds_wasted = 0.0
 
+    @property
+    def is_training(self) -> bool:
+        """Whether the target trains at this moment."""
+        return self._worker is not None and self._worker.process.is_alive()
+
     def on_study(self, info: StudyInfo, store: Store) -> None:
         """Note the name."""
         self._name = info.name

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.eager import EagerTarget
 from headwater.errors import StudyError
-from headwater.execute import build_executor
+from headwater.execute import Executor, ProcessExecutor, build_executor
 from headwater.limits import Limits
 from headwater.plan import measure_trust, order_by_merit, spread_over
 from headwater.report import Pulse, Watcher
@@ -66,7 +66,7 @@ class Transfer:
         if isinstance(self._surrogate.scale, str):
             scale = self._choose_scale() if is_new else self._recorded_scale()
             self._surrogate = replace(self._surrogate, scale=scale)
-        eager = self._eager()
+        eager = self._eager = self._prepare_eager()
         search = self._search(eager, is_new)
         self._name = search.study
         self._num_lanes = max((profile.num_lanes for profile in search.profiles), default=1)
@@ -160,6 +160,8 @@ class Transfer:
         study = self._at(scale, f"{self._name}.at-{scale}-{numbers}", Listed([trial.config for trial in trials]))
         if study.lanes == "auto":  # so few are not worth measuring anew
             study = replace(study, lanes=min(self._num_lanes, len(trials)))
+        if self._eager.is_training and isinstance(self._executor, ProcessExecutor):  # it has a core of its own
+            study = replace(study, executor=ProcessExecutor(max(self._executor.num_workers - 1, 1)))
         return list(self._run_or_resume(study, len(trials)).trials)
 
     def _train_target(self, best: TrialRecord) -> Result:
@@ -240,7 +242,7 @@ class Transfer:
         seconds = 0.0 if alone is None else alone.seconds_per_lane_step
         return lambda num_steps: TARGET_MARGIN * seconds * num_steps
 
-    def _eager(self) -> EagerTarget:
+    def _prepare_eager(self) -> EagerTarget:
         is_wanted = self._surrogate.eager and self._study.storage is not None and not self._retuned
         return EagerTarget(
             self._study,
@@ -260,8 +262,13 @@ class Transfer:
         from headwater.train.running import choose_device
 
         device = choose_device(self._study.device).type
-        num_workers = build_executor(self._study.executor, device).num_workers
-        return 1 if device != "cpu" or is_deterministic() else max(count_threads(), num_workers)
+        return 1 if device != "cpu" or is_deterministic() else max(count_threads(), self._executor.num_workers)
+
+    @property
+    def _executor(self) -> Executor:
+        from headwater.train.running import choose_device
+
+        return build_executor(self._study.executor, choose_device(self._study.device).type)
 
     def _at_target(self, config: Config, name: str) -> Study:
         return self._at(1, name, Listed([config]))
