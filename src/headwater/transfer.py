@@ -129,7 +129,7 @@ class Transfer:
             How alike the widths rank them, and how they stand at twice the width.
         """
         wider, least = scale // 2, self._surrogate.min_agreement
-        again = self._try_wider(wider, panel, search)
+        again = self._try_wider(wider, panel, search, beside_target=self._eager.is_training)
         trust = self._compare(scale, wider, panel, again, search)
         self._tell(f"trust: {trust}")
         if spare and trust.agreement < least <= trust.high:
@@ -138,9 +138,14 @@ class Transfer:
             self._tell(f"trust, with more of them to be sure: {trust}")
         return trust, again
 
-    def _try_wider(self, scale: int, panel: Sequence[_Sample], search: Result) -> list[_Sample]:
-        """Train these configurations at another width, and return how they stand there."""
-        again = self._train(scale, [sample.trial for sample in panel], "checked")
+    def _try_wider(
+        self, scale: int, panel: Sequence[_Sample], search: Result, *, beside_target: bool = False
+    ) -> list[_Sample]:
+        """Train these configurations at another width, and return how they stand there.
+
+        A target that has just started keeps a core to itself; one that trains for longer is soon done.
+        """
+        again = self._train(scale, [sample.trial for sample in panel], "checked", beside_target=beside_target)
         return [
             _Sample(replace(sample.trial, history=other.history), self._sign * other.value(search.metric))
             for sample, other in zip(panel, again, strict=True)
@@ -154,13 +159,15 @@ class Transfer:
         values = [(first.trial.value(search.metric), last.trial.value(search.metric)) for first, last in pairs]
         return replace(trust, values=tuple(values))
 
-    def _train(self, scale: int, trials: Sequence[TrialRecord], role: str) -> list[TrialRecord]:
+    def _train(
+        self, scale: int, trials: Sequence[TrialRecord], role: str, *, beside_target: bool = False
+    ) -> list[TrialRecord]:
         """Train these trials' configurations at another width, and return what came of each."""
         numbers = "-".join(str(trial.number) for trial in trials) if len(trials) < 8 else f"{role}-{len(trials)}"
         study = self._at(scale, f"{self._name}.at-{scale}-{numbers}", Listed([trial.config for trial in trials]))
         if study.lanes == "auto":  # so few are not worth measuring anew
             study = replace(study, lanes=min(self._num_lanes, len(trials)))
-        if self._eager.is_training and isinstance(self._executor, ProcessExecutor):  # it has a core of its own
+        if beside_target and isinstance(self._executor, ProcessExecutor):
             study = replace(study, executor=ProcessExecutor(max(self._executor.num_workers - 1, 1)))
         return list(self._run_or_resume(study, len(trials)).trials)
 
