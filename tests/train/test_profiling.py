@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate, cycle
 from typing import Any
 
@@ -19,6 +18,7 @@ from headwater.train.profiling import (
     NUM_FINALS,
     NUM_RACING,
     NUM_WARM_UP,
+    _conclude,
     _ends,
     _finalists,
     _hold_finals,
@@ -183,7 +183,7 @@ def count_steps(watch: _Stopwatch) -> int:
 
 def test_the_stopwatch_ends_the_run_when_enough_time_has_passed() -> None:
     clock = iter(range(100))
-    num_steps = count_steps(_Stopwatch(lambda: next(clock) * 0.03))
+    num_steps = count_steps(_Stopwatch(lambda: next(clock) * 0.06))
     assert num_steps == NUM_WARM_UP + _Stopwatch.MIN_STEPS + 1
 
 
@@ -259,17 +259,16 @@ def seconds_at(seconds: dict[int, float]) -> dict[int, Measurement]:
     }
 
 
-class Remeasuring:
-    """Stands for measuring again: each round finds other seconds. It keeps what was asked for."""
+class Again:
+    """Stands for measuring again: a size takes so many seconds the first time, the second, and so on."""
 
-    def __init__(self, measured: dict[int, Measurement], *rounds: dict[int, float]) -> None:
-        self.asked: list[tuple[list[int], int]] = []
-        self._measured = measured
-        self._rounds = iter(rounds)
+    def __init__(self, seconds: dict[int, list[float]] | None = None) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self._seconds = {size: iter(values) for size, values in (seconds or {}).items()}
 
-    def __call__(self, sizes: Sequence[int], num_warm_up: int) -> None:
-        self.asked.append((list(sizes), num_warm_up))
-        self._measured.update(seconds_at(next(self._rounds)))
+    def __call__(self, size: int, num_warm_up: int) -> Measurement | None:
+        self.asked.append((size, num_warm_up))
+        return seconds_at({size: next(self._seconds[size])})[size] if size in self._seconds else None
 
 
 def test_the_sizes_near_the_best_are_measured_again_and_one_lane_where_little_is_gained() -> None:
@@ -285,37 +284,58 @@ def test_sizes_that_would_take_too_long_are_not_measured_again() -> None:
 
 def test_finals_go_on_until_the_best_stays_the_best() -> None:
     measured = seconds_at({4: 1.1e-3, 8: 1e-3})
-    again = Remeasuring(measured, {4: 0.9e-3}, {8: 0.8e-3}, {})
-    _hold_finals(measured, 5, True, again)
-    assert again.asked == [([8, 4], NUM_RACING), ([8, 4], NUM_WARM_UP), ([8, 4], NUM_WARM_UP)]
+    again = Again({4: [0.9e-3, 1.2e-3, 1.3e-3], 8: [1.1e-3, 0.8e-3, 1e-3]})
+    assert _hold_finals(measured, 5, True, again) == [8, 4]
+    race, warm = NUM_RACING, NUM_WARM_UP
+    assert again.asked == [(8, race), (4, race), (4, warm), (8, warm), (8, warm), (4, warm)]
+    assert {size: item.computing_s for size, item in measured.items()} == {4: 1.2e-3, 8: 1e-3}
+
+
+def test_finals_count_alone_for_what_was_measured_when_the_machine_was_fast() -> None:
+    measured = seconds_at({1: 0.7e-3, 8: 1e-3, 16: 0.9e-3})
+    finalists = _hold_finals(measured, 3, False, Again({1: [1.5e-3, 1.6e-3], 8: [1e-3] * 2, 16: [1.1e-3] * 2}))
+    assert _conclude(Workshop(Tiny()), measured, None, finalists).num_lanes == 8
+
+
+def test_sizes_that_took_no_part_in_the_finals_are_not_chosen() -> None:
+    measured = seconds_at({1: 2e-3, 2: 1.3e-3, 8: 1e-3, 16: 1.1e-3})
+    finalists = _hold_finals(measured, 1, False, Again({8: [1.5e-3], 16: [1.6e-3]}))
+    assert finalists == [8, 16]
+    profile = _conclude(Workshop(Tiny()), measured, None, finalists)
+    assert profile.num_lanes == 8
+    assert len(profile.measurements) == 4
+
+
+def test_a_size_that_does_not_run_again_keeps_its_measurement() -> None:
+    measured = seconds_at({4: 1.1e-3, 8: 1e-3})
+    _hold_finals(measured, 2, False, Again())
+    assert measured == seconds_at({4: 1.1e-3, 8: 1e-3})
 
 
 def test_finals_do_not_wait_for_races_of_long_steps() -> None:
-    measured = seconds_at({1: 0.03, 8: 0.0285})
-    again = Remeasuring(measured, {})
-    _hold_finals(measured, 1, True, again)
-    assert again.asked == [([8, 1], NUM_WARM_UP)]
+    again = Again()
+    _hold_finals(seconds_at({1: 0.04, 8: 0.038}), 1, True, again)
+    assert again.asked == [(8, NUM_WARM_UP), (1, NUM_WARM_UP)]
 
 
 def test_a_search_goes_on_where_the_last_sizes_are_faster_when_measured_again() -> None:
     slow = {1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2}
-    measured = seconds_at(slow)
-    again = Remeasuring(measured, {16: 0.7})
-    assert not _ends(measured, 0.0, again)
-    assert again.asked == [([4, 8, 16], NUM_WARM_UP)]
-    measured = seconds_at(slow)
-    assert _ends(measured, 0.0, Remeasuring(measured, {16: 1.1}))
+    again = Again({16: [0.7]})
+    assert not _ends(seconds_at(slow), 0.0, again)
+    assert again.asked == [(4, NUM_WARM_UP), (8, NUM_WARM_UP), (16, NUM_WARM_UP)]
+    assert _ends(seconds_at(slow), 0.0, Again({16: [1.1]}))
 
 
 def test_a_long_search_ends_without_a_second_chance() -> None:
-    measured = seconds_at({1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2})
-    assert _ends(measured, LONG_S + 1, Remeasuring(measured))
+    again = Again({16: [0.7]})
+    assert _ends(seconds_at({1: 1.0, 2: 1.5, 4: 1.4, 8: 1.3, 16: 1.2}), LONG_S + 1, again)
+    assert not again.asked
 
 
 def test_no_search_goes_on_for_ever() -> None:
     measured = seconds_at({1: 1.0, 2: 0.5, 4: 0.25})
-    assert _ends(measured, MOST_S + 1, Remeasuring(measured))
-    assert not _ends(measured, MOST_S - 1, Remeasuring(measured))
+    assert _ends(measured, MOST_S + 1, Again())
+    assert not _ends(measured, MOST_S - 1, Again())
 
 
 def test_a_race_of_ways_is_over_before_the_finals() -> None:

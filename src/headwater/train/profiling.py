@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -18,8 +17,8 @@ from headwater.train.running import Workshop, run_group
 from headwater.train.streams import Meter
 from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrialGroup
 
-_Again: TypeAlias = Callable[[Sequence[int], int], None]
-"""Measures these sizes again, after so many steps of warm-up."""
+_Again: TypeAlias = Callable[[int, int], Measurement | None]
+"""Measures a size again, after so many steps of warm-up; None where it does not run so far."""
 
 MEMORY_SHARE = 0.7
 """How much of the free memory a group may take."""
@@ -35,18 +34,18 @@ NUM_RACING = 2 * NUM_LAPS + NUM_WARM_UP
 IN_REACH = 1.2
 """A size this many times slower than the best may still be the best when measured again."""
 DOUBTFUL = 1.5
-"""Where groups gain less than this, one lane is measured again too."""
+"""Where groups gain less than this, or lose less, one lane is measured again beside them."""
 NUM_FINALS = 3
 """How often the sizes in reach of the best are measured again at most, until the best one stays the best: the machine
-may have been slow meanwhile."""
+may have been slow or fast meanwhile."""
 MANY = 16
 """For fewer lanes than this, once again is enough: little depends on the choice."""
 LONG_S = 5.0
 """When measuring groups would have taken so long, a larger size must be promising."""
 MOST_S = 15.0
 """When it would have taken so long, no larger size is tried: each costs twice as much as the one before."""
-FINAL_S = 2.0
-"""How long it may take at most to measure sizes again; beyond that, the slower ones are left out."""
+FINAL_S = 3.0
+"""How long it may take to measure sizes again; those that would take longer are left out, and no round begins later."""
 PROMISING = 1.03
 """So much faster must each size then be than those before it for a larger one to be tried."""
 
@@ -62,7 +61,10 @@ def profile_lanes(
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
-    again = partial(_measure_again, workshop, lanes, states, measured)
+
+    def again(num_lanes: int, num_warm_up: int) -> Measurement | None:
+        return _measure(workshop, lanes[:num_lanes], states, num_warm_up)[0]
+
     spent_s = last_s = 0.0
     for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
         if _would_not_fit(measured, num_lanes, limit) or _ends(measured, spent_s + 2 * last_s, again):
@@ -76,9 +78,9 @@ def profile_lanes(
         if num_lanes > 1:  # a function that runs for the first time may have to look at its model first
             last_s = read_clock() - start
             spent_s += last_s
-    is_brief = len(lanes) >= MANY and spent_s < LONG_S
-    _hold_finals(measured, NUM_FINALS if is_brief else 1, workshop.strategies.have_raced, again)
-    return _conclude(workshop, measured, limit), None
+    num_rounds = NUM_FINALS if len(lanes) >= MANY else 1
+    finalists = _hold_finals(measured, num_rounds, workshop.strategies.have_raced, again)
+    return _conclude(workshop, measured, limit, finalists), None
 
 
 def measure_alone(
@@ -106,12 +108,17 @@ def _sizes(most: int) -> list[int]:
     return powers if powers[-1] == most else [*powers, most]
 
 
-def _conclude(workshop: Workshop, measured: dict[int, Measurement], limit: int | None) -> Profile:
-    measurements = tuple(measured.values())
+def _conclude(
+    workshop: Workshop, measured: dict[int, Measurement], limit: int | None, finalists: Sequence[int] = ()
+) -> Profile:
+    """Choose a size; where there were finals, one of those that took part, or one lane."""
     num_lanes, reason = choose_num_lanes(
-        measurements, limit, shares_loading=workshop.shares_loading, num_workers=workshop.num_workers
+        [item for size, item in measured.items() if not finalists or size in (1, *finalists)],
+        limit,
+        shares_loading=workshop.shares_loading,
+        num_workers=workshop.num_workers,
     )
-    return Profile(num_lanes=num_lanes, reason=reason, measurements=measurements)
+    return Profile(num_lanes=num_lanes, reason=reason, measurements=tuple(measured.values()))
 
 
 def _explain(profile: Profile, ending: Ending) -> Profile:
@@ -148,45 +155,40 @@ def _ends(measured: dict[int, Measurement], seconds_spent: float, again: _Again)
         return False
     if seconds_spent > LONG_S / 2:
         return True
-    again(list(measured)[-NUM_PATIENT:], NUM_WARM_UP)
+    for size in list(measured)[-NUM_PATIENT:]:
+        found = again(size, NUM_WARM_UP)
+        if found is not None and found.computing_s < measured[size].computing_s:
+            measured[size] = found
     return _gains_no_more(measured, seconds_spent)
 
 
-def _hold_finals(measured: dict[int, Measurement], num_rounds: int, ways_race: bool, again: _Again) -> None:
-    """Measure the sizes near the best again, in turns, until the best one stays the best or it has taken too long.
+def _hold_finals(measured: dict[int, Measurement], num_rounds: int, ways_race: bool, again: _Again) -> list[int]:
+    """Measure the sizes near the best again, in turns, and go by that alone; return them.
 
-    Where ways race, the first round goes on until they are chosen, if there is time: steps are slower meanwhile, the
-    more so the more lanes.
+    Before, the machine may have been faster for some of them than for others. The rounds end when a size was the best
+    twice in a row, or when they have taken too long. Where ways race, the first round goes on until they are chosen, if
+    there is time: steps are slower meanwhile, the more so the more lanes.
     """
     begin = read_clock()
     is_short = _foresee(measured[_fastest(measured)], NUM_RACING) < FINAL_S
     num_warm_up = NUM_RACING if ways_race and is_short else NUM_WARM_UP
-    for round_number in range(num_rounds):
-        before = _fastest(measured)
-        sizes = _finalists(measured, num_warm_up + _Stopwatch.MIN_STEPS + 1)
-        again(sizes[::-1] if round_number % 2 else sizes, num_warm_up)
-        if (round_number > 0 and _fastest(measured) == before) or read_clock() - begin > FINAL_S:
+    finalists = _finalists(measured, num_warm_up + _Stopwatch.MIN_STEPS + 1)
+    rounds: list[dict[int, Measurement]] = []
+    while finalists and len(rounds) < num_rounds:
+        order = finalists[::-1] if len(rounds) % 2 else finalists
+        rounds.append({size: again(size, num_warm_up) or measured[size] for size in order})
+        is_settled = len(rounds) > 1 and _fastest(rounds[-1]) == _fastest(rounds[-2])
+        if is_settled or read_clock() - begin > FINAL_S:
             break
         num_warm_up = NUM_WARM_UP
+    for size in finalists:
+        found = sorted((one[size] for one in rounds), key=lambda item: item.computing_s)
+        measured[size] = found[(len(found) - 1) // 2]
+    return finalists
 
 
 def _foresee(measurement: Measurement, num_steps: int) -> float:
     return num_steps * measurement.num_lanes * measurement.seconds_per_lane_step
-
-
-def _measure_again(
-    workshop: Workshop,
-    lanes: Sequence[Lane],
-    states: Sequence[LaneState] | None,
-    measured: dict[int, Measurement],
-    sizes: Sequence[int],
-    num_warm_up: int,
-) -> None:
-    """Keep the least of each size: noise only ever adds time."""
-    for num_lanes in sizes:
-        again, _ = _measure(workshop, lanes[:num_lanes], states, num_warm_up)
-        if again is not None and again.computing_s < measured[num_lanes].computing_s:
-            measured[num_lanes] = again
 
 
 def _fastest(measured: dict[int, Measurement]) -> int:
@@ -200,7 +202,8 @@ def _finalists(measured: dict[int, Measurement], num_steps: int) -> list[int]:
     """
     best, *others = sorted(measured.values(), key=lambda item: item.computing_s)
     alone = [item for item in others if item.num_lanes == 1 and item.computing_s < best.computing_s * DOUBTFUL]
-    near = [item for item in others if item.computing_s <= best.computing_s * IN_REACH and item.num_lanes > 1][:3]
+    reach = DOUBTFUL if best.num_lanes == 1 else IN_REACH
+    near = [item for item in others if item.computing_s <= best.computing_s * reach and item.num_lanes > 1][:3]
     finalists = [best, *alone]
     for item in near:
         if sum(_foresee(one, num_steps) for one in (*finalists, item)) <= FINAL_S:
@@ -246,7 +249,7 @@ class _Stopwatch:
 
     MIN_STEPS = 3
     MAX_STEPS = 40
-    ENOUGH_S = 0.06
+    ENOUGH_S = 0.15
     LONG_S = 0.1
     """Two steps in a row that take so long are enough, and need no warm-up, unless ways race: what noise adds hardly
     counts."""
