@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import headwater as hw
 from headwater.errors import StudyError
-from headwater.report import Pulse, Silence
-from headwater.trials import Result, Status
+from headwater.report import Callback, Pulse, Silence
+from headwater.trials import Report, Result, Status
 
 CURVES = {"early": [0.1, 0.5, 0.9], "late": [0.9, 0.5, 0.3]}
 
@@ -117,3 +122,35 @@ def test_a_run_is_silent_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
 def test_what_shows_a_run_is_imported_when_it_is_needed() -> None:
     script = "import sys, headwater.study; sys.exit('torch' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+class InterruptAt(Callback):
+    """Asks to stop as Ctrl-C does, when a trial has reported this epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        if any(report.epoch == self.epoch for report in reports):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_weights_of_a_trial_that_was_cut_are_those_of_its_last_report(tmp_path: Path) -> None:
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1, bias=False))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for _ in trial.epochs(9):
+            optimizer.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                trial.report(loss=model(torch.ones(1, 1)).sum())
+
+    study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", storage=tmp_path / "s.db", save_every=100)
+    cut = replace(study, callbacks=[InterruptAt(3)]).run(num_trials=1)
+    later = replace(study, callbacks=[InterruptAt(5)]).resume()
+    for result, num_epochs in ((cut, 3), (later, 5)):
+        assert result.was_interrupted
+        assert result.best.epochs == num_epochs
+    weight = next(later.load_best_model().parameters()).item()
+    assert weight == pytest.approx(later.best.value("loss"))

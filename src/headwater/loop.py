@@ -164,7 +164,8 @@ class Loop:
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
         left = [self._transition(number, status, errors.get(number)) for number, status in leaving.items()]
         self._tools.recorder.write(fresh, left)
-        self._save(reports, statuses, capture)
+        is_saved = self._tools.shelf.is_due(reports[0].epoch)
+        self._save(reports, statuses, capture, is_due=is_saved)
         self._keep_best(fresh, statuses, capture)
         for callback in self._tools.callbacks:
             callback.on_reports(fresh)
@@ -174,6 +175,8 @@ class Loop:
         num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
         self._steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
+        if not is_saved and self._find_end() is not None:
+            self._save(reports, statuses, capture, is_due=True)
         self._check_limits()
         self._part_from(shift, [report for report in reports if report.number not in leaving], capture)
         gone = {*leaving, *(lane.number for lane in shift.loners)}
@@ -216,10 +219,9 @@ class Loop:
         reached = until is not None and report.epoch >= until
         return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
 
-    def _save(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture) -> None:
-        """Put lanes' states on the shelf: at a pause, and as often as the shelf asks for."""
+    def _save(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture, *, is_due: bool) -> None:
+        """Put lanes' states on the shelf: at a pause, and of those that go on where that is due."""
         shelf = self._tools.shelf
-        is_due = shelf.is_due(reports[0].epoch) or self._find_end() is not None
         with shelf.saving():
             for report in reports:
                 status = statuses.get(report.number, Status.RUNNING)
@@ -248,7 +250,7 @@ class Loop:
 
     def _check_limits(self) -> None:
         """End the run if a limit is reached; what is under way stays resumable."""
-        if (reason := self._find_end()) is not None:
+        if reason := self._find_end():
             raise StudyEnds(reason)
 
     def _find_end(self) -> str | None:
@@ -374,11 +376,11 @@ class Loop:
             callback.on_end(number, status)
 
     def _keep_unfinished(self) -> None:
-        """Where no trial came to its end, keep the weights of the best that was under way."""
+        """Where no trial came to its end, keep the weights of the best that was under way, as they are now."""
         shelf = self._tools.shelf
-        if shelf.kept_number is None:
+        if (kept := shelf.kept_number) is None or kept in shelf:
             for number in shelf:
-                if self._podium.climb_last(number):
+                if number == kept or self._podium.climb_last(number):
                     shelf.keep(number, shelf[number])
 
     def _drop(self, number: int) -> None:
