@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
@@ -41,6 +42,25 @@ def train(trial):
 study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
 NUM_TRIALS = 3
 """
+WIDE = """
+import torch
+import headwater as hw
+
+def train(trial):
+    model = trial.prepare_model(torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Linear(32, 2)))
+    optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+    is_target = model(torch.ones(1, 4)) is not None and model[0].out_features == 32
+    for epoch in trial.epochs(10**9 if is_target else 2):
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        trial.report(loss=1.0)
+        if is_target and epoch == 0:
+            print("reported", flush=True)
+
+surrogate = hw.Surrogate(scale=2, num_checked=0, eager=False)
+study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1, surrogate=surrogate)
+NUM_TRIALS = 2
+"""
 DEADLINE_S = 60
 
 
@@ -55,19 +75,27 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-@pytest.fixture
-def endless(place: Path) -> Iterator[subprocess.Popen[str]]:
-    """A study that runs in another process and has reported."""
-    command = [sys.executable, "-m", "headwater", "run", "endless.py"]
+@contextmanager
+def start(file: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a study in another process, and wait until it says that it has reported."""
+    command = [sys.executable, "-m", "headwater", "run", file]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"}
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "reported\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.communicate()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.communicate()
+
+
+@pytest.fixture
+def endless(place: Path) -> Iterator[subprocess.Popen[str]]:
+    with start("endless.py") as process:
+        yield process
 
 
 # export
@@ -154,6 +182,17 @@ def test_a_study_in_another_process_ends_after_its_next_report(endless: subproce
     again = invoke("stop")
     assert again.exit_code == 2
     assert "study 'train-1' is not running" in again.stderr
+
+
+def test_a_study_is_asked_to_stop_in_whatever_stage_it_is(place: Path) -> None:
+    (place / "wide.py").write_text(WIDE)
+    with start("wide.py") as process:
+        asked = invoke("stop", "train-1")
+        assert asked.exit_code == 0, asked.stderr
+        assert "asked study train-1.target-" in asked.stdout
+        _, told = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 130
+        assert "go on with headwater resume wide.py" in told
 
 
 def test_a_study_that_still_runs_is_not_resumed_by_another_process(endless: subprocess.Popen[str]) -> None:

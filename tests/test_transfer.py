@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,9 @@ def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Pa
     assert rows[-1][0] == str(os.getpid())
     assert [int(epoch) for _, epoch in rows] == list(range(num_epochs))
     assert torch.get_num_threads() == 1
+    with open_store(tmp_path / "s.db") as store:
+        stages = [info.settings["part_of"] for info in store.studies() if ".target-" in info.name]
+    assert stages == [result.study]
     patient = replace(study, storage=None).run(num_trials=4)
     assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-3)
 
@@ -276,7 +280,39 @@ def test_a_target_that_raises_is_told_and_the_search_is_kept(tmp_path: Path) -> 
         stored = read_study(store, "fail_when_wide-1", "")
     assert stored.result.target is None
     assert len(stored.result.ranked) == 4
+    assert any("ValueError: too wide" in note.text for note in stored.notes)
     assert any("rank agreement" in note.text for note in stored.notes)
+
+
+@pytest.mark.parametrize("part", [1, 2], ids=["target", "check"])
+def test_a_stage_after_the_search_can_be_interrupted_and_gone_on_with(tmp_path: Path, part: int) -> None:
+    flag = tmp_path / "interrupted"
+
+    def train_and_interrupt(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for epoch in trial.epochs(5):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(INPUTS), TARGETS)
+            loss.backward()
+            optimizer.step()
+            if epoch == 2 and model[0].out_features == WIDTH // part and not flag.exists():
+                flag.touch()
+                os.kill(os.getpid(), signal.SIGINT)
+            trial.report(loss=loss)
+
+    study = replace(STUDY, train=train_and_interrupt, storage=tmp_path / "s.db", lanes=1)
+    cut = study.run(num_trials=4)
+    assert flag.exists()
+    assert cut.was_interrupted
+    assert cut.target is None
+    assert cut.trust is None
+    result = study.resume()
+    assert not result.was_interrupted
+    whole = replace(study, storage=None).run(num_trials=4)
+    assert result.trust == whole.trust
+    assert result.best.epochs == 5
+    assert result.best.value("loss") == pytest.approx(whole.best.value("loss"), rel=1e-5)
 
 
 def test_auto_takes_a_scale_and_says_why() -> None:

@@ -175,7 +175,7 @@ class _Worker:
         except EOFError:  # whoever made this process is gone
             return
         target = stage(study.read_config(name, number), f"{name}.target-{number}")
-        target = replace(target, callbacks=[_EndWithParent(parent)], executor="inline")
+        target = replace(target, callbacks=[_EndWithParent(parent)], executor="inline", part_of=name)
         target.run_stage(Limits(num_trials=1), is_new=not target.is_recorded())
 
 

@@ -150,7 +150,7 @@ def stop(study: StudyArgument = None, storage: StorageOption = DEFAULT_STORAGE) 
         from headwater.store import ask_to_stop, find_asker, open_store
 
         with open_store(storage, create=False) as reader:
-            info = reader.study(study)
+            info = _running_stage(reader, reader.study(study))
             runner = _require_running(reader, info, storage)
             asker = find_asker(reader, info.id, runner)
         who = f"process {runner.pid} on {runner.host}"
@@ -196,6 +196,15 @@ def _write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise StudyError(f"{path} cannot be written: {error.strerror}; give another path with --output") from error
+
+
+def _running_stage(store: Store, info: StudyInfo) -> StudyInfo:
+    """Return the stage that a study with surrogates is in; the study itself where it has none that runs."""
+    from headwater.store import find_runner
+
+    stages = [stage for stage in store.studies() if stage.settings.get("part_of") == info.name]
+    running = [stage for stage in stages if (runner := find_runner(store, stage.id)) is not None and runner.may_live()]
+    return running[-1] if running and find_runner(store, info.id) is None else info
 
 
 def _require_running(store: Store, info: StudyInfo, storage: str) -> Runner:

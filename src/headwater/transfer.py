@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.eager import EagerTarget
-from headwater.errors import StudyError
+from headwater.errors import StudyEnds, StudyError
 from headwater.execute import Executor, ProcessExecutor, build_executor
 from headwater.limits import Limits
 from headwater.plan import measure_trust, order_by_merit, spread_over
@@ -73,11 +73,25 @@ class Transfer:
         if search.ended_early is not None and search.was_interrupted:
             eager.give_up()
             return search
+        try:
+            return self._finish(search, eager)
+        except StudyEnds as cut:
+            eager.give_up()
+            return replace(search, ended_early=str(cut), was_interrupted=True)
+
+    def _finish(self, search: Result, eager: EagerTarget) -> Result:
+        """Do what comes after the search."""
         best, trust = self._settle(search)
-        self._tell(eager.conclude(best.number))
+        try:
+            self._tell(eager.conclude(best.number))
+        except KeyboardInterrupt:
+            raise StudyEnds("interrupted while the target was under way") from None
         target = self._train_target(best)
+        failure = self._explain_failure(target, best)
+        self._tell(failure)
         self._record(target.study)
-        self._require_success(target, best)
+        if failure:
+            raise StudyError(failure)
         return replace(
             search,
             target=target.best,
@@ -184,14 +198,16 @@ class Transfer:
             self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
         return self._run_or_resume(study, len(configs), self._seconds_left(), watcher)
 
-    def _require_success(self, target: Result, best: TrialRecord) -> None:
-        if not target.ranked:
-            errors = [trial.error.rstrip().splitlines()[-1] for trial in target.trials if trial.error]
-            raise StudyError(
-                f"the target, trained with the configuration of trial {best.number}, came to no finite "
-                f"{target.metric!r}{f' ({errors[0]})' if errors else ''}; `headwater show {target.study}` prints what "
-                f"became of it, and the search is kept as {self._name!r}"
-            )
+    def _explain_failure(self, target: Result, best: TrialRecord) -> str:
+        """Say what happened to a target without a finite metric; nothing where there is one."""
+        if target.ranked:
+            return ""
+        errors = [trial.error.rstrip().splitlines()[-1] for trial in target.trials if trial.error]
+        return (
+            f"the target, trained with the configuration of trial {best.number}, came to no finite "
+            f"{target.metric!r}{f' ({errors[0]})' if errors else ''}; `headwater show {target.study}` prints what "
+            f"became of it, and the search is kept as {self._name!r}"
+        )
 
     def _vary(self, best: TrialRecord) -> list[Config]:
         """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""
@@ -285,7 +301,10 @@ class Transfer:
     ) -> Result:
         limits = Limits(num_trials=num_trials, seconds=seconds)
         is_new = study.storage is None or not study.is_recorded()
-        return study.run_stage(limits, watcher or self._watcher, is_new=is_new)
+        result = study.run_stage(limits, watcher or self._watcher, is_new=is_new)
+        if result.was_interrupted:
+            raise StudyEnds(result.ended_early)
+        return result
 
     def _at(self, scale: int, name: str | None, search: object) -> Study:
         surrogate = replace(self._surrogate, at=scale)
