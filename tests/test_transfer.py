@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,23 @@ def train(trial: hw.Trial) -> None:
 
 SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, eager=False)
 STUDY = hw.Study(train, space={"lr": hw.loguniform(1e-4, 1.0)}, metric="loss", storage=None, surrogate=SURROGATE)
+
+
+def watched(num_epochs: int, watch: Callable[[int, int], None]) -> Callable[[hw.Trial], None]:
+    """Return a training function that tells the width of its model and the epoch before each report."""
+
+    def train_watched(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        for epoch in trial.epochs(num_epochs):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(INPUTS), TARGETS)
+            loss.backward()
+            optimizer.step()
+            watch(len(next(model.parameters())), epoch)
+            trial.report(loss=loss)
+
+    return train_watched
 
 
 @pytest.fixture(autouse=True)
@@ -124,21 +142,13 @@ def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Pa
     num_epochs, log = 300, tmp_path / "log"
     log.touch()
 
-    def train_long(trial: hw.Trial) -> None:
-        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
-        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
-        for epoch in trial.epochs(num_epochs):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(INPUTS), TARGETS)
-            loss.backward()
-            optimizer.step()
-            if model[0].out_features == WIDTH:
-                with log.open("a") as file:
-                    file.write(f"{os.getpid()} {epoch}\n")
-            trial.report(loss=loss)
+    def watch(width: int, epoch: int) -> None:
+        if width == WIDTH:
+            with log.open("a") as file:
+                file.write(f"{os.getpid()} {epoch}\n")
 
     surrogate = replace(SURROGATE, eager=True, num_checked=0)
-    study = replace(STUDY, train=train_long, storage=tmp_path / "s.db", surrogate=surrogate)
+    study = replace(STUDY, train=watched(num_epochs, watch), storage=tmp_path / "s.db", surrogate=surrogate)
     result = replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
     rows = [line.split() for line in log.read_text().splitlines()]
     assert rows[0][0] != str(os.getpid())
@@ -155,23 +165,15 @@ def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Pa
 def test_the_check_leaves_a_core_to_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
 
-    def train_slowly(trial: hw.Trial) -> None:
-        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
-        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
-        for epoch in trial.epochs(300):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(INPUTS), TARGETS)
-            loss.backward()
-            optimizer.step()
-            if epoch in (0, 299):
-                with log.open("a") as file:
-                    file.write(f"{model[0].out_features} {os.getpid()}\n")
-            trial.report(loss=loss)
+    def watch(width: int, epoch: int) -> None:
+        if epoch in (0, 299):
+            with log.open("a") as file:
+                file.write(f"{width} {os.getpid()}\n")
 
     def processes_of_the_check(*, is_training: bool) -> list[str]:
         monkeypatch.setattr(EagerTarget, "is_training", is_training)
         log.write_text("")
-        study = replace(STUDY, train=train_slowly, storage=tmp_path / f"{is_training}.db", lanes=1)
+        study = replace(STUDY, train=watched(300, watch), storage=tmp_path / f"{is_training}.db", lanes=1)
         replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
         rows = [line.split() for line in log.read_text().splitlines()]
         return [process for width, process in rows if int(width) == WIDTH // 2 and process != str(os.getpid())]
@@ -284,24 +286,27 @@ def test_a_target_that_raises_is_told_and_the_search_is_kept(tmp_path: Path) -> 
     assert any("rank agreement" in note.text for note in stored.notes)
 
 
+def test_a_search_that_comes_to_nothing_leaves_no_process_behind(tmp_path: Path) -> None:
+    def report_nothing_finite(trial: hw.Trial) -> None:
+        trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))(INPUTS)
+        trial.report(loss=float("nan"))
+
+    study = replace(STUDY, train=report_nothing_finite, storage=tmp_path / "s.db", executor=hw.ProcessExecutor(2))
+    with pytest.raises(StudyError, match="finite 'loss'"):
+        replace(study, surrogate=replace(SURROGATE, eager=True)).run(num_trials=2)
+    assert multiprocessing.active_children() == []
+
+
 @pytest.mark.parametrize("part", [1, 2], ids=["target", "check"])
 def test_a_stage_after_the_search_can_be_interrupted_and_gone_on_with(tmp_path: Path, part: int) -> None:
     flag = tmp_path / "interrupted"
 
-    def train_and_interrupt(trial: hw.Trial) -> None:
-        model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
-        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
-        for epoch in trial.epochs(5):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(INPUTS), TARGETS)
-            loss.backward()
-            optimizer.step()
-            if epoch == 2 and model[0].out_features == WIDTH // part and not flag.exists():
-                flag.touch()
-                os.kill(os.getpid(), signal.SIGINT)
-            trial.report(loss=loss)
+    def watch(width: int, epoch: int) -> None:
+        if epoch == 2 and width == WIDTH // part and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGINT)
 
-    study = replace(STUDY, train=train_and_interrupt, storage=tmp_path / "s.db", lanes=1)
+    study = replace(STUDY, train=watched(5, watch), storage=tmp_path / "s.db", lanes=1)
     cut = study.run(num_trials=4)
     assert flag.exists()
     assert cut.was_interrupted

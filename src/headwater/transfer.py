@@ -66,24 +66,22 @@ class Transfer:
         if isinstance(self._surrogate.scale, str):
             scale = self._choose_scale() if is_new else self._recorded_scale()
             self._surrogate = replace(self._surrogate, scale=scale)
-        eager = self._eager = self._prepare_eager()
-        search = self._search(eager, is_new)
-        self._name = search.study
-        self._num_lanes = max((profile.num_lanes for profile in search.profiles), default=1)
-        if search.ended_early is not None and search.was_interrupted:
-            eager.give_up()
-            return search
+        self._eager = self._prepare_eager()
         try:
-            return self._finish(search, eager)
-        except StudyEnds as cut:
-            eager.give_up()
+            search = self._search(is_new)
+            self._name = search.study
+            self._num_lanes = max((profile.num_lanes for profile in search.profiles), default=1)
+            return search if search.was_interrupted else self._finish(search)
+        except StudyEnds as cut:  # only a later stage raises it: the search is over
             return replace(search, ended_early=str(cut), was_interrupted=True)
+        finally:
+            self._eager.give_up()
 
-    def _finish(self, search: Result, eager: EagerTarget) -> Result:
+    def _finish(self, search: Result) -> Result:
         """Do what comes after the search."""
         best, trust = self._settle(search)
         try:
-            self._tell(eager.conclude(best.number))
+            self._tell(self._eager.conclude(best.number))
         except KeyboardInterrupt:
             raise StudyEnds("interrupted while the target was under way") from None
         target = self._train_target(best)
@@ -100,10 +98,10 @@ class Transfer:
             seconds=time.perf_counter() - self._begin,
         )
 
-    def _search(self, eager: EagerTarget, is_new: bool) -> Result:
+    def _search(self, is_new: bool) -> Result:
         scale = self._scale
         study = self._at(scale, name=self._study.name, search=self._study.search)
-        study = replace(study, callbacks=[*self._study.callbacks, eager], lanes=self._study.lanes)
+        study = replace(study, callbacks=[*self._study.callbacks, self._eager], lanes=self._study.lanes)
         limits = self._limits if self._limits.seconds is None else replace(self._limits, reserve=self._reserve())
         return study.run_stage(limits, self._watcher, is_new=is_new)
 
