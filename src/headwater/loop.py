@@ -175,10 +175,11 @@ class Loop:
         num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
         self._steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
-        if not is_saved and self._find_end() is not None:
-            self._save(reports, statuses, capture, is_due=True)
-        self._check_limits()
-        self._part_from(shift, [report for report in reports if report.number not in leaving], capture)
+        staying = [report for report in reports if report.number not in leaving]
+        if (end := self._find_end()) is not None:
+            self._save([] if is_saved else staying, statuses, capture, is_due=True)
+            raise StudyEnds(end)
+        self._part_from(shift, staying, capture)
         gone = {*leaving, *(lane.number for lane in shift.loners)}
         return [Decision.STOP if report.number in gone else Decision.CONTINUE for report in reports]
 
@@ -238,8 +239,7 @@ class Loop:
             if statuses[report.number].is_final or report.epoch >= self._tally.num_epochs
         }
         number = self._podium.climb(values)
-        state = None if number is None else capture(number)
-        if number is not None and state is not None:
+        if number is not None and (state := capture(number)) is not None:
             self._tools.shelf.keep(number, state)
 
     def _listen(self) -> None:
@@ -379,7 +379,7 @@ class Loop:
         """Where no trial came to its end, keep the weights of the best that was under way, as they are now."""
         shelf = self._tools.shelf
         if (kept := shelf.kept_number) is None or kept in shelf:
-            for number in shelf:
+            for number in sorted(shelf, key=lambda number: number != kept):
                 if number == kept or self._podium.climb_last(number):
                     shelf.keep(number, shelf[number])
 
