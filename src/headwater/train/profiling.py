@@ -142,8 +142,10 @@ def _gains_no_more(measured: dict[int, Measurement], seconds_spent: float) -> bo
     Small groups may be slow, so a few sizes are measured before that is said.
     """
     seconds = [item.computing_s for item in measured.values()]
-    if len(seconds) <= NUM_PATIENT + 1 or seconds_spent > MOST_S:
-        return seconds_spent > MOST_S
+    if seconds_spent > MOST_S:
+        return True
+    if len(seconds) <= NUM_PATIENT + 1:
+        return False
     if seconds_spent > LONG_S:
         return seconds[-1] * PROMISING > min(seconds[:-1])
     return min(seconds[-NUM_PATIENT:]) >= min(seconds[:-NUM_PATIENT])
@@ -250,7 +252,7 @@ class _Stopwatch:
     MIN_STEPS = 3
     MAX_STEPS = 40
     ENOUGH_S = 0.15
-    LONG_S = 0.1
+    LONG_STEP_S = 0.1
     """Two steps in a row that take so long are enough, and need no warm-up, unless ways race: what noise adds hardly
     counts."""
 
@@ -299,4 +301,4 @@ class _Stopwatch:
         return [lap for lap, is_settled in list(zip(laps, are_settled, strict=True))[self._num_warm_up :] if is_settled]
 
     def _are_long(self, laps: Sequence[float]) -> bool:
-        return len(laps) == 2 and min(laps) > self.LONG_S and not self._ways_race
+        return len(laps) == 2 and min(laps) > self.LONG_STEP_S and not self._ways_race
