@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test examples bench: export OMP_NUM_THREADS := 1
+demo test test-postgresql examples bench: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test check lint types layers examples bench clean
+.PHONY: setup demo test test-postgresql check lint types layers examples bench clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,10 @@ layers: $(STAMP)
 # The examples have a target of their own below.
 test: $(STAMP)
 	$(BIN)/pytest -n 2 --ignore=tests/examples
+
+# The record's tests on a PostgreSQL server too, which is installed if need be and runs for as long as they do.
+test-postgresql: $(STAMP)
+	CI=true .ci/with_postgresql $(BIN)/pytest tests/store
 
 examples: $(STAMP)
 	$(BIN)/pytest tests/examples

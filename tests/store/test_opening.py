@@ -174,7 +174,9 @@ def test_a_protected_directory_is_refused(protected: Path) -> None:
 
 def test_a_missing_driver_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"me:\*\*\*@.* needs the driver 'psycopg'; pip install 'psycopg\[binary\]'"):
+    with pytest.raises(
+        StoreError, match=r"me:\*\*\*@.* needs the driver 'psycopg'; pip install 'headwater\[postgresql\]'"
+    ):
         open_store("postgresql://me:secret@localhost/db")
 
 

@@ -1,4 +1,4 @@
-"""What a server does beyond the conformance tests; run with --postgres-url."""
+"""What a server does beyond the conformance tests."""
 
 from __future__ import annotations
 

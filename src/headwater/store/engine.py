@@ -3,7 +3,7 @@
 SQLite runs in WAL mode, where readers and the one writer never wait for each other, with synchronous=NORMAL: a killed
 process loses no committed batch; a power cut may lose the last ones but never leaves half of one.
 
-The tests run on PostgreSQL only when given a server (pytest tests/store --postgres-url=...); they passed on version 15.
+The tests run on PostgreSQL where HEADWATER_POSTGRES_URL names a server: `make test-postgresql` starts one for them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _connect_postgresql(url: URL, *, create: bool) -> Database:
     try:
         engine = create_engine(url.set(drivername=driver), pool_pre_ping=True)
     except ModuleNotFoundError as error:
-        raise StoreError(f"{name} needs the driver {error.name!r}; pip install 'psycopg[binary]'") from error
+        raise StoreError(f"{name} needs the driver {error.name!r}; pip install 'headwater[postgresql]'") from error
     reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return Database(writer=engine, reader=reader, name=name, is_read_only=not create)
 
