@@ -142,11 +142,11 @@ def test_a_study_in_memory_leaves_nothing(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("my_study.py", "--lanes", "many"), ("lanes is 'many'", "'auto' or a number")),
+        (("my_study.py", "--lanes", "many"), ("lanes is 'many'", "'auto' or a whole number")),
         (("my_study.py", "--lanes", "0"), ("lanes is 0", "at least 1")),
         (
             ("my_study.py", "--packing", "tight"),
-            ("packing is 'tight'", "'cost', 'knn'", "or None"),
+            ("packing is 'tight'", "'cost', 'knn'", "None"),
         ),
         (("my_study.py", "--packing", "batch_size"), ("needs a key batch_size", "packing='cost'")),
         (("my_study.py", "--search", "guess"), ("no search 'guess'", "'random'", "'grid'")),

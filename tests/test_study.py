@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -116,16 +115,6 @@ def test_a_missing_metric_names_what_was_reported() -> None:
 def test_an_endless_space_needs_a_number_of_trials() -> None:
     with pytest.raises(StudyError, match="num_trials"):
         STUDY.run()
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [({"mode": "best"}, "'min' or 'max'"), ({"lanes": 0}, "at least 1"), ({"lanes": "many"}, "auto"),
-     ({"metric": ""}, "metric"), ({"executor": "cloud"}, "inline"), ({"train": 3}, "function")],
-)  # fmt: skip
-def test_wrong_settings_are_refused_with_what_is_possible(setting: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        replace(STUDY, **setting)
 
 
 class Killed(BaseException):

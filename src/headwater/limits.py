@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headwater.settings import read_number, read_whole
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -19,3 +21,16 @@ class Limits:
     """How many of these seconds to leave over, given how many steps a whole trial takes."""
     target: float | None = None
     """A value of the metric that is good enough: the study ends when a trial reaches it."""
+
+
+def read_limits(num_trials: object, time_budget: object, target: object) -> Limits:
+    """Return the limits that a user has set.
+
+    Raises:
+        StudyError: One of them is no number of its kind.
+    """
+    return Limits(
+        num_trials=None if num_trials is None else read_whole("num_trials", num_trials),
+        seconds=None if time_budget is None else read_number("time_budget", time_budget, 0),
+        target=None if target is None else read_number("target", target),
+    )

@@ -14,6 +14,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from headwater.errors import HeadwaterError, StudyError
+from headwater.settings import read_whole
 from headwater.study import Study
 
 _EXAMPLE = 'study = hw.Study(train, space={...}, metric="accuracy", mode="max")'
@@ -40,9 +41,7 @@ def load_study(path: Path, variable: str | None = None) -> Loaded:
     # A study that the file itself runs is the one it is about.
     study = call.study if call is not None and variable is None else _find_study(module, path, variable)
     num_trials = call.num_trials if call is not None else getattr(module, "NUM_TRIALS", None)
-    if num_trials is not None and (not isinstance(num_trials, int) or isinstance(num_trials, bool)):
-        raise StudyError(f"NUM_TRIALS in {path} is {num_trials!r}; it must be a whole number of trials")
-    return Loaded(study, num_trials)
+    return Loaded(study, None if num_trials is None else read_whole(f"NUM_TRIALS in {path}", num_trials))
 
 
 class _RunCalled(BaseException):

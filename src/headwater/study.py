@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.errors import StudyError
-from headwater.execute import EXECUTORS, Executor, build_executor
-from headwater.limits import Limits
+from headwater.execute import Executor, build_executor, check_executor
+from headwater.interrupts import stopping_at_interrupt
+from headwater.limits import Limits, read_limits
 from headwater.loop import Loop, Tools
 from headwater.plan import Packing
-from headwater.report import Callback, Silence, Watcher, choose_default
-from headwater.search import Build, Problem, Searcher, build_searcher
+from headwater.report import Callback, Silence, Watcher, check_callbacks, choose_default
+from headwater.search import Build, Problem, Searcher, build_searcher, check_search
 from headwater.search.replicas import Replicated
+from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
 from headwater.space import Config, Space
 from headwater.store import Recorder, Store, StudyInfo, clear_states, find_runner, open_store, states_folder
 from headwater.trials import Lane, Result, Surrogate, TrialRecord, average_replicas
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from headwater.train.trial import Trial
 
 DEFAULT_STORAGE = "headwater.db"
+LARGEST_SEED = 2**32 - 1
+"""What NumPy takes."""
 
 
 @dataclass
@@ -80,30 +80,38 @@ class Study:
     """The name of the study that this one is a stage of."""
 
     def __post_init__(self) -> None:
-        if not callable(self.train):
-            raise StudyError(f"train is {self.train!r}; it must be a function that takes a trial")
+        check_function(self.train)
         self.space = self.space if isinstance(self.space, Space) else Space(self.space)
-        if self.mode not in ("min", "max"):
-            raise StudyError(f"mode is {self.mode!r}; it must be 'min' or 'max'")
-        if not self.metric:
-            raise StudyError(f"metric is {self.metric!r}; it must be the name of a metric that the function reports")
-        self._check_grouping()
-        if self.save_every not in ("auto", None) and not (isinstance(self.save_every, int) and self.save_every >= 1):
-            raise StudyError(f"save_every is {self.save_every!r}; it must be 'auto', a number of at least 1, or None")
-        if self.num_seeds < 1:
-            raise StudyError(f"num_seeds is {self.num_seeds}; it must be at least 1")
+        check_one_of("mode", self.mode, ("min", "max"))
+        check_text("metric", self.metric, "the name of a metric that the function reports")
+        if self.name is not None:
+            check_name(self.name)
+        check_search(self.search)
+        check_callbacks(self.callbacks)
         if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
             self.surrogate = Surrogate(scale=self.surrogate)
-        if isinstance(self.executor, str) and self.executor not in EXECUTORS:
-            raise StudyError(f"executor is {self.executor!r}; it must be one of {', '.join(map(repr, EXECUTORS))}")
+        check_one_of("compile", self.compile, (True, False, None))
+        self._check_numbers()
+        self._check_places()
 
-    def _check_grouping(self) -> None:
-        is_number = isinstance(self.lanes, int) and not isinstance(self.lanes, bool) and self.lanes >= 1
-        if self.lanes != "auto" and not is_number:
-            raise StudyError(f"lanes is {self.lanes!r}; it must be 'auto' or a number of at least 1")
-        ways = list(map(str, Packing))
-        if self.packing is not None and self.packing not in ways:
-            raise StudyError(f"packing is {self.packing!r}; it must be one of {', '.join(map(repr, ways))}, or None")
+    def _check_numbers(self) -> None:
+        self.seed = read_whole("seed", self.seed, 0, LARGEST_SEED)
+        self.num_seeds = read_whole("num_seeds", self.num_seeds)
+        set_whole(self, "max_epochs", 1)
+        if self.lanes != "auto":
+            self.lanes = read_whole("lanes", self.lanes, other="'auto' or ")
+        if self.save_every not in ("auto", None):
+            self.save_every = read_whole("save_every", self.save_every, other="'auto', None or ")
+
+    def _check_places(self) -> None:
+        """Refuse where the study cannot be recorded or train."""
+        given: object = self.storage
+        if not isinstance(given, str | Path | None) or given == "":
+            raise StudyError(f"storage is {self.storage!r}; it must be a path, the URL of a database, or None")
+        if not isinstance(self.device, str):
+            self.device = _name_device(self.device)
+        check_executor(self.executor)
+        check_one_of("packing", self.packing, (*map(str, Packing), None))
         if self.packing == Packing.BATCH_SIZE and not any(key.endswith("batch_size") for key in self._space.domains):
             raise StudyError("packing='batch_size' needs a key batch_size in the space; use packing='cost' without one")
 
@@ -126,10 +134,11 @@ class Study:
         A `watcher` shows the run; by default that is the progress display if the standard error is a terminal, and
         nothing elsewhere. `headwater.report.Silence()` shows nothing anywhere.
         """
+        limits = read_limits(num_trials, time_budget, target)
         watcher = watcher or choose_default()
         if self._has_stages:
-            return self._run_stages(num_trials, time_budget, target, watcher, is_new=True)
-        return self.run_stage(Limits(num_trials=num_trials, seconds=time_budget, target=target), watcher)
+            return self._run_stages(limits, watcher, is_new=True)
+        return self.run_stage(limits, watcher)
 
     def resume(
         self,
@@ -143,27 +152,31 @@ class Study:
 
         `num_trials` counts from the beginning of the study; by default it is what the study began with.
         """
+        limits = read_limits(num_trials, time_budget, target)
         watcher = watcher or choose_default()
         if self._has_stages:
-            return self._run_stages(num_trials, time_budget, target, watcher, is_new=False)
-        limits = Limits(num_trials=num_trials, seconds=time_budget, target=target)
+            return self._run_stages(limits, watcher, is_new=False)
         return self.run_stage(limits, watcher, is_new=False)
 
     def run_stage(self, limits: Limits, watcher: Watcher | None = None, *, is_new: bool = True) -> Result:
         """Run or resume one search at one width; for a study without a surrogate, that is all there is."""
-        with open_store(self.storage) as store:
-            if is_new:
-                info = self._create(store, limits.num_trials)
+        if is_new:
+            wanted, total = limits.num_trials, self._count(limits.num_trials)
+            limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
+            means = self._prepare(limits, ())  # before anything is written: what cannot be run leaves nothing behind
+            with open_store(self.storage) as store:
+                info = self._create(store, wanted)
                 clear_states(states_folder(self.storage, info.name))
-                limits = replace(limits, num_trials=self._count(limits.num_trials), max_epochs=self.max_epochs)
-                return self._go(Recorder(store, info, self._space), limits, watcher, ())
+                return self._go(Recorder(store, info, self._space), limits, means, watcher)
+        with open_store(self.storage) as store:
             info = store.study(self.name)
             self._require_same(info)
             _require_idle(store, info)
             total = self._count(limits.num_trials or info.settings.get("num_trials"))
             recorder = Recorder(store, info, self._space)
             limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
-            return self._go(recorder, limits, watcher, recorder.trials())
+            known = recorder.trials()
+            return self._go(recorder, limits, self._prepare(limits, known), watcher, known)
 
     def is_recorded(self) -> bool:
         """Tell whether the record has a study of this name."""
@@ -180,19 +193,10 @@ class Study:
     def _has_stages(self) -> bool:
         return isinstance(self.surrogate, Surrogate) and self.surrogate.at is None and self.surrogate.scale != 1
 
-    def _run_stages(
-        self,
-        num_trials: int | None,
-        time_budget: float | None,
-        target: float | None,
-        watcher: Watcher | None,
-        *,
-        is_new: bool,
-    ) -> Result:
+    def _run_stages(self, limits: Limits, watcher: Watcher, *, is_new: bool) -> Result:
         from headwater.transfer import Transfer
 
-        limits = Limits(num_trials=num_trials, seconds=time_budget, target=target)
-        return Transfer(self, limits, watcher or Silence()).run(is_new=is_new)
+        return Transfer(self, limits, watcher).run(is_new=is_new)
 
     @property
     def _space(self) -> Space:
@@ -223,21 +227,13 @@ class Study:
                     "resume it with the same settings, or run a new study"
                 )
 
-    def _go(self, recorder: Recorder, limits: Limits, watcher: Watcher | None, known: Sequence[TrialRecord]) -> Result:
-        from headwater.train.compiling import Compiler
-        from headwater.train.machine import threads_for
-        from headwater.train.memory import keep_freed_memory
-        from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
-        from headwater.train.running import Workshop, choose_device
-        from headwater.train.shelf import Shelf
-        from headwater.train.sorting import Sorter
+    def _prepare(self, limits: Limits, known: Sequence[TrialRecord]) -> _Means:
+        """Make what a run needs, as far as that can be done without a record.
 
-        watcher = watcher or Silence()
-        keep_freed_memory()
-
-        def tell(text: str, lanes: Sequence[Lane]) -> None:
-            recorder.note("lanes", text, lanes)
-            watcher.tell(text)
+        Raises:
+            StudyError: The search, the device or the executor cannot be had here.
+        """
+        from headwater.train.running import choose_device
 
         problem = Problem(
             space=self._space,
@@ -249,13 +245,38 @@ class Study:
             known=average_replicas(known, self.num_seeds),
         )
         searcher = build_searcher(self.search, problem)
-        compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
+        searcher = searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known)
         device = choose_device(self.device)
-        executor = build_executor(self.executor, device.type)
+        return _Means(searcher, device, build_executor(self.executor, device.type))
+
+    def _go(
+        self,
+        recorder: Recorder,
+        limits: Limits,
+        means: _Means,
+        watcher: Watcher | None,
+        known: Sequence[TrialRecord] = (),
+    ) -> Result:
+        from headwater.train.compiling import Compiler
+        from headwater.train.machine import threads_for
+        from headwater.train.memory import keep_freed_memory
+        from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
+        from headwater.train.running import Workshop
+        from headwater.train.shelf import Shelf
+        from headwater.train.sorting import Sorter
+
+        watcher = watcher or Silence()
+        keep_freed_memory()
+
+        def tell(text: str, lanes: Sequence[Lane]) -> None:
+            recorder.note("lanes", text, lanes)
+            watcher.tell(text)
+
+        compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
         workshop = Workshop(
             self.train,
-            device,
-            num_workers=executor.num_workers,
+            means.device,
+            num_workers=means.executor.num_workers,
             scaling=self._scaling(),
             compiler=compiler,
             shares_loading=self.packing is not None,
@@ -265,18 +286,18 @@ class Study:
         packer = Packer(workshop, packing, self._space, Random(self.seed), tell, num_units)
         num_lanes = self.lanes if isinstance(self.lanes, int) else None
         tools = Tools(
-            searcher=searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known),
+            searcher=means.searcher,
             recorder=recorder,
             workshop=workshop,
             sorter=Sorter(workshop, num_lanes, tell, recorder.add_profile, packer.key),
             packer=packer,
             shelf=Shelf(states_folder(self.storage, recorder.info.name), self.save_every),
-            executor=executor,
+            executor=means.executor,
             watcher=watcher,
             callbacks=self.callbacks,
         )
         loop = Loop(tools, limits, known)
-        with _stopping_at_interrupt(loop), threads_for(executor.num_workers):
+        with stopping_at_interrupt(loop), threads_for(means.executor.num_workers):
             loop.run()
         result = loop.result(str(self.storage or "memory"))
         result = replace(result, loader=partial(self._load_best, result, tools.shelf))
@@ -344,6 +365,20 @@ class Study:
         return store.study(name)
 
 
+class _Means(NamedTuple):
+    """What a run is made with."""
+
+    searcher: Searcher
+    device: Any  # Any: a torch.device, and this module does without torch
+    executor: Executor
+
+
+def _name_device(device: Any) -> str:  # Any: a torch.device, or whatever a user gives instead
+    if type(device).__module__ != "torch":
+        raise StudyError(f"device is {device!r}; it must be 'auto', or a name that torch knows, such as 'cpu'")
+    return str(device)
+
+
 def _require_idle(store: Store, info: StudyInfo) -> None:
     """Two processes must not go on with one study."""
     runner = find_runner(store, info.id)
@@ -357,22 +392,3 @@ def _require_idle(store: Store, info: StudyInfo) -> None:
 def _free_name(base: str, store: Store) -> str:
     taken = {info.name for info in store.studies()}
     return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)
-
-
-@contextmanager
-def _stopping_at_interrupt(loop: Loop) -> Iterator[None]:
-    """Let the first Ctrl-C end the run after the next report, and the second at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        if loop.stop_reason is not None:
-            raise KeyboardInterrupt
-        loop.stop_reason = "interrupted; what was under way can be resumed"
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

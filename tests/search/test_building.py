@@ -42,7 +42,7 @@ def test_a_function_that_builds_something_else_is_an_error() -> None:
 
 @pytest.mark.parametrize("num_trials", [0, -3])
 def test_fewer_trials_than_one_are_refused(num_trials: int) -> None:
-    with pytest.raises(StudyError, match=f"num_trials is {num_trials}; give 1 or more"):
+    with pytest.raises(StudyError, match=f"num_trials is {num_trials}; it must be a whole number of at least 1"):
         Problem(space=PROBLEM.space, metric="a", mode="max", num_trials=num_trials)
 
 

@@ -116,7 +116,7 @@ def test_a_key_that_the_space_lacks_is_refused() -> None:
 
 
 def test_more_than_half_cannot_be_replaced() -> None:
-    with pytest.raises(StudyError, match=r"quantile is 0.6; at most half of the members, 0.5, can be replaced"):
+    with pytest.raises(StudyError, match=r"quantile is 0.6; it must be a finite number at least 0 and at most 0.5"):
         PBT(quantile=0.6)
 
 

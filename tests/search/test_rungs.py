@@ -80,9 +80,9 @@ def test_the_highest_rung_is_the_limit() -> None:
 
 @pytest.mark.parametrize("kind", [SHA, Hyperband, ASHA])
 def test_a_ladder_without_sense_is_refused(kind: type[ASHA]) -> None:
-    with pytest.raises(StudyError, match="reduction is 1; give 2 or more"):
+    with pytest.raises(StudyError, match="reduction is 1; it must be a whole number of at least 2"):
         kind(reduction=1)
-    with pytest.raises(StudyError, match="min_epochs is 0; give 1 or more"):
+    with pytest.raises(StudyError, match="min_epochs is 0; it must be a whole number of at least 1"):
         kind(min_epochs=0)
     with pytest.raises(StudyError, match="max_epochs is 4, below the 5 epochs"):
         kind(min_epochs=5, max_epochs=4)

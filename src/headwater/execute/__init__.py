@@ -1,6 +1,6 @@
 """Runs groups on devices and reports; decides nothing."""
 
-from headwater.execute.choosing import EXECUTORS, build_executor, count_cores, read_workers
+from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, count_cores, read_workers
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.lines import Line
 from headwater.execute.processes import ProcessExecutor
@@ -15,6 +15,7 @@ __all__ = [
     "ProcessExecutor",
     "Site",
     "build_executor",
+    "check_executor",
     "count_cores",
     "read_workers",
 ]

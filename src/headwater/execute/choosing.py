@@ -13,6 +13,18 @@ from headwater.execute.sites import Executor
 EXECUTORS = ("inline", "processes")
 
 
+def check_executor(executor: object) -> None:
+    """Refuse what cannot run packs.
+
+    Raises:
+        StudyError: It is neither the name of an executor nor one.
+    """
+    is_one = hasattr(executor, "run") and hasattr(executor, "num_workers") and not isinstance(executor, type)
+    if not is_one and not (isinstance(executor, str) and executor in EXECUTORS):
+        names = ", ".join(map(repr, EXECUTORS))
+        raise StudyError(f"executor is {executor!r}; it must be one of {names}, or an executor: ProcessExecutor(2)")
+
+
 def build_executor(executor: str | Executor, device: str) -> Executor:
     """Return the executor of this name, or the one that is given, for trials on a device of this type.
 

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import wait
 
-from headwater.errors import LineLost, StudyEnds, StudyError
+from headwater.errors import LineLost, StudyEnds
 from headwater.execute.lines import Line
 from headwater.execute.sites import Attendant, Site
+from headwater.settings import read_whole
 from headwater.trials import Ending, TrialGroup
 
 LOOK_EVERY_S = 1.0
@@ -27,9 +28,7 @@ class ProcessExecutor:
     """Runs packs side by side."""
 
     def __init__(self, num_workers: int) -> None:
-        if num_workers < 1:
-            raise StudyError(f"num_workers is {num_workers}; it must be at least 1")
-        self.num_workers = num_workers
+        self.num_workers = read_whole("num_workers", num_workers)
 
     def run(self, packs: Iterable[Sequence[TrialGroup]], site: Site) -> Iterator[tuple[TrialGroup, Ending]]:
         """Run the packs, and yield each group with its ending as it comes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headwater.errors import StudyError
 from headwater.store import Store, StudyInfo
 from headwater.trials import Lane, Report, Result, Status
 
@@ -28,3 +29,17 @@ class Callback:
 
     def on_result(self, result: Result) -> None:
         """The run is over."""
+
+
+def check_callbacks(callbacks: object) -> None:
+    """Refuse what is no sequence of callbacks.
+
+    Raises:
+        StudyError: It is something else.
+    """
+    hooks = [name for name in vars(Callback) if name.startswith("on_")]
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise StudyError(f"callbacks is {callbacks!r}; it must be a list of headwater.Callback objects")
+    for one in callbacks:
+        if isinstance(one, type) or not all(hasattr(one, name) for name in hooks):
+            raise StudyError(f"callbacks has {one!r}; it must hold objects of classes that extend headwater.Callback")

@@ -2,7 +2,7 @@
 
 from headwater.search.asha import ASHA
 from headwater.search.bohb import BOHB, RungModel, SyncBOHB
-from headwater.search.building import SEARCHES, build_searcher
+from headwater.search.building import SEARCHES, build_searcher, check_search
 from headwater.search.grid import GridSearch
 from headwater.search.halving import SHA, Hyperband
 from headwater.search.listed import Listed
@@ -34,6 +34,7 @@ __all__ = [
     "Stage",
     "SyncBOHB",
     "build_searcher",
+    "check_search",
     "plan_brackets",
     "plan_halving",
 ]

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headwater.search.ledger import INFEASIBLE, Ledger
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.rungs import check_ladder, choose_max_epochs, list_rungs
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
 from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest
 from headwater.search.timeline import Timeline
+from headwater.settings import set_whole
 from headwater.trials import Segment
 
 CONCURRENCY = 64
@@ -41,8 +42,8 @@ class ASHA:
     """How many trials are imagined to run at once, on whatever devices."""
 
     def __post_init__(self) -> None:
-        check_ladder(self.reduction, self.min_epochs, self.max_epochs)
-        check_at_least("concurrency", self.concurrency, 1)
+        check_ladder(self)
+        set_whole(self, "concurrency", 1)
         check_suggest(self.suggest)
 
     def __call__(self, problem: Problem) -> Searcher:

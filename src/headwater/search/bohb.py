@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from headwater.search.asha import ASHA, build_asha
 from headwater.search.halving import Hyperband, build_hyperband
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.rungs import check_ladder
 from headwater.search.sampling import CONCURRENCY
 from headwater.search.suggesting import Intake
 from headwater.search.tried import Tried
+from headwater.settings import read_number, set_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class RungModel:
     """How many sound results are enough; None for three more than the space has domains."""
 
     def __post_init__(self) -> None:
-        check_at_least("random_fraction", self.random_fraction, 0)
-        check_at_least("min_results", self.min_results, 2)
+        read_number("random_fraction", self.random_fraction, 0, 1)
+        set_whole(self, "min_results", 2)
 
     def build_intake(self, problem: Problem) -> Intake:
         """Build the source of new trials."""
@@ -53,8 +54,8 @@ class BOHB:
     model: RungModel = RungModel()
 
     def __post_init__(self) -> None:
-        check_ladder(self.reduction, self.min_epochs, self.max_epochs)
-        check_at_least("concurrency", self.concurrency, 1)
+        check_ladder(self)
+        set_whole(self, "concurrency", 1)
 
     def __call__(self, problem: Problem) -> Searcher:
         """Build the searcher."""
@@ -78,7 +79,7 @@ class SyncBOHB:
     model: RungModel = RungModel()
 
     def __post_init__(self) -> None:
-        check_ladder(self.reduction, self.min_epochs, self.max_epochs)
+        check_ladder(self)
 
     def __call__(self, problem: Problem) -> Searcher:
         """Build the searcher."""

@@ -54,13 +54,26 @@ def build_searcher(search: str | Build | Searcher | BaseSampler, problem: Proble
         return search
     if is_sampler(search):
         return OptunaSearch(search)(problem)
+    check_search(search)
     build = SEARCHES.get(search) if isinstance(search, str) else search
-    if not callable(build):
-        raise StudyError(f"there is no search {search!r}; {_show_possible()}")
+    assert callable(build)
     searcher = build(problem)
     if not isinstance(searcher, Searcher):
         raise StudyError(f"search {search!r} built {searcher!r}, which lacks propose, observe or finish")
     return searcher
+
+
+def check_search(search: object) -> None:
+    """Refuse what no searcher can be built from.
+
+    Raises:
+        StudyError: There is no such search.
+    """
+    if isinstance(search, type) and not isinstance(search, Searcher):  # a searcher's own class may take a problem
+        raise StudyError(f"search is the class {search.__name__}; give an object of it, as in {search.__name__}()")
+    is_known = search in SEARCHES if isinstance(search, str) else callable(search) or isinstance(search, Searcher)
+    if not is_known and not is_sampler(search):
+        raise StudyError(f"there is no search {search!r}; {_show_possible()}")
 
 
 def _show_possible() -> str:

@@ -9,7 +9,7 @@ from itertools import cycle
 
 from headwater.errors import StudyError
 from headwater.search.ledger import Ledger
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.rungs import (
     Stage,
@@ -24,6 +24,7 @@ from headwater.search.rungs import (
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Course, Lesson, Stages
 from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest, learns
+from headwater.settings import set_whole
 from headwater.trials import Segment
 
 
@@ -41,7 +42,7 @@ class SHA:
     suggest: Suggest = "random"
 
     def __post_init__(self) -> None:
-        check_ladder(self.reduction, self.min_epochs, self.max_epochs)
+        check_ladder(self)
         check_suggest(self.suggest)
 
     def __call__(self, problem: Problem) -> Searcher:
@@ -79,8 +80,8 @@ class Hyperband:
     """How many brackets are under way at once; None for a whole round, or one where suggestions learn from results."""
 
     def __post_init__(self) -> None:
-        check_ladder(self.reduction, self.min_epochs, self.max_epochs)
-        check_at_least("concurrency", self.concurrency, 1)
+        check_ladder(self)
+        set_whole(self, "concurrency", 1)
         check_suggest(self.suggest)
 
     def __call__(self, problem: Problem) -> Searcher:

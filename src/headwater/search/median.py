@@ -8,13 +8,14 @@ from itertools import accumulate
 from statistics import median
 
 from headwater.search.ledger import Ledger
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.sampling import CONCURRENCY
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
 from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest
 from headwater.search.timeline import Timeline
+from headwater.settings import set_whole
 from headwater.trials import Decision, Report, Segment
 
 
@@ -35,9 +36,9 @@ class MedianStopping:
     """How many trials are imagined to run at once, on whatever devices."""
 
     def __post_init__(self) -> None:
-        check_at_least("grace_epochs", self.grace_epochs, 0)
-        check_at_least("min_trials", self.min_trials, 1)
-        check_at_least("concurrency", self.concurrency, 1)
+        set_whole(self, "grace_epochs", 0)
+        set_whole(self, "min_trials", 1)
+        set_whole(self, "concurrency", 1)
         check_suggest(self.suggest)
 
     def __call__(self, problem: Problem) -> Searcher:

@@ -10,13 +10,14 @@ from typing import Any
 
 from headwater.errors import StudyError
 from headwater.search.ledger import INFEASIBLE, Ledger
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.rungs import choose_max_epochs
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Course, Lesson, Stages
 from headwater.search.suggesting import Intake, Suggest, build_suggester, check_suggest
 from headwater.search.tried import Tried
+from headwater.settings import read_number, set_whole
 from headwater.space import Choice, Config, Domain, Grid, LogUniform, QLogUniform, QUniform, RandInt, Space, Uniform
 from headwater.trials import Segment
 
@@ -52,11 +53,22 @@ class PBT:
     suggest: Suggest = "random"
 
     def __post_init__(self) -> None:
-        for name, least in (("interval", 1), ("max_epochs", 1), ("population", 1), ("quantile", 0), ("resample", 0)):
-            check_at_least(name, getattr(self, name), least)
-        if self.quantile > 1 / 2:
-            raise StudyError(f"quantile is {self.quantile}; at most half of the members, 0.5, can be replaced")
+        for name in ("interval", "max_epochs", "population"):
+            set_whole(self, name, 1)
+        read_number("quantile", self.quantile, 0, 0.5)
+        read_number("resample", self.resample, 0, 1)
+        self._check_altering()
         check_suggest(self.suggest)
+
+    def _check_altering(self) -> None:
+        factors: object = self.factors
+        if not isinstance(factors, list | tuple) or len(factors) != 2:
+            raise StudyError(f"factors is {factors!r}; it must be two numbers, such as (0.8, 1.2)")
+        for factor in factors:
+            read_number("a factor of PBT", factor, 0)
+        keys: object = self.mutate
+        if keys is not None and not isinstance(keys, list | tuple):
+            raise StudyError(f"mutate is {keys!r}; it must be keys of the space, such as ('lr',), or None")
 
     def __call__(self, problem: Problem) -> Searcher:
         """Build the searcher."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.errors import StudyError
 from headwater.search.protocol import Searcher
+from headwater.settings import set_whole
 from headwater.space import Space
 from headwater.trials import TrialRecord
 
@@ -29,15 +29,9 @@ class Problem:
     """What the record holds already, when a study is resumed."""
 
     def __post_init__(self) -> None:
-        check_at_least("num_trials", self.num_trials, 1)
-        check_at_least("max_epochs", self.max_epochs, 1)
+        set_whole(self, "num_trials", 1)
+        set_whole(self, "max_epochs", 1)
 
 
 Build: TypeAlias = Callable[[Problem], Searcher]
 """A way of searching with its settings, still without a space."""
-
-
-def check_at_least(name: str, value: float | None, least: float) -> None:
-    """Refuse a setting below `least`; None passes, for it leaves the choice to us."""
-    if value is not None and value < least:
-        raise StudyError(f"{name} is {value}; give {least} or more")

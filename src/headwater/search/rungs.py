@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import Any
 
 from headwater.errors import StudyError
 from headwater.search.ledger import INFEASIBLE
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
+from headwater.settings import set_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,21 +74,17 @@ def list_rungs(*, reduction: int, min_epochs: int, max_epochs: int | None) -> It
         yield rung
 
 
-def check_ladder(reduction: int, min_epochs: int, max_epochs: int | None) -> None:
+def check_ladder(settings: Any) -> None:  # Any: one of the searches, which have these fields
     """Refuse settings from which no rungs follow."""
-    check_at_least("reduction", reduction, 2)
-    check_at_least("min_epochs", min_epochs, 1)
-    if max_epochs is not None and max_epochs < min_epochs:
-        raise StudyError(
-            f"max_epochs is {max_epochs}, below the {min_epochs} epochs that every trial gets; "
-            f"raise max_epochs or lower min_epochs"
-        )
+    for name, least in (("reduction", 2), ("min_epochs", 1), ("max_epochs", 1)):
+        set_whole(settings, name, least)
+    _check_range(settings.min_epochs, settings.max_epochs)
 
 
 def choose_max_epochs(own: int | None, problem: Problem, min_epochs: int = 1) -> int | None:
     """Return a search's own limit, else the study's, and refuse one that is too small."""
     max_epochs = problem.max_epochs if own is None else own
-    check_ladder(2, min_epochs, max_epochs)
+    _check_range(min_epochs, max_epochs)
     return max_epochs
 
 
@@ -104,6 +102,14 @@ def require_max_epochs(name: str, own: int | None, problem: Problem, min_epochs:
 def rank(scores: Sequence[tuple[float, int]], num_kept: int) -> list[int]:
     """Return the numbers of the best trials, given as (score, number); equals by number, infeasible ones never."""
     return [number for score, number in sorted(scores)[:num_kept] if score < INFEASIBLE]
+
+
+def _check_range(min_epochs: int, max_epochs: int | None) -> None:
+    if max_epochs is not None and max_epochs < min_epochs:
+        raise StudyError(
+            f"max_epochs is {max_epochs}, below the {min_epochs} epochs that every trial gets; "
+            f"raise max_epochs or lower min_epochs"
+        )
 
 
 def _count_reductions(ratio: int, reduction: int) -> int:

@@ -8,13 +8,14 @@ from types import MappingProxyType
 
 from headwater.errors import StudyError
 from headwater.search.ledger import Ledger
-from headwater.search.problem import Problem, check_at_least
+from headwater.search.problem import Problem
 from headwater.search.protocol import Searcher
 from headwater.search.scheduled import ScheduledSearch
 from headwater.search.stages import Lesson
 from headwater.search.suggesting import Intake, Suggest, build_suggester
 from headwater.search.timeline import Timeline
 from headwater.search.tried import Tried
+from headwater.settings import set_whole
 from headwater.trials import Segment
 
 CONCURRENCY = 16
@@ -46,8 +47,8 @@ class OptunaSearch:
     """How many trials are drawn at random before the sampler models anything; None for Optuna's own number."""
 
     def __post_init__(self) -> None:
-        check_at_least("concurrency", self.concurrency, 1)
-        check_at_least("num_startup", self.num_startup, 0)
+        set_whole(self, "concurrency", 1)
+        set_whole(self, "num_startup", 0)
         if self.num_startup is not None and self.sampler not in _WITH_STARTUP:
             names = ", ".join(map(repr, _WITH_STARTUP))
             raise StudyError(f"num_startup is for {names}; give {self.sampler!r} its settings when you build it")

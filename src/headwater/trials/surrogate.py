@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.errors import StudyError
+from headwater.settings import check_one_of, read_number, read_whole, set_whole
 
 AUTO = "auto"
 
@@ -45,19 +46,18 @@ class Surrogate:
     """How many target trainings that takes, where there are such keys."""
 
     def __post_init__(self) -> None:
-        is_scale = isinstance(self.scale, int) and not isinstance(self.scale, bool) and self.scale >= 1
-        if not is_scale and self.scale != AUTO:
-            raise StudyError(f"surrogate scale is {self.scale!r}; it must be 'auto' or a whole number of at least 1")
-        if self.at is not None and (self.at < 1 or self.scale == AUTO):
-            raise StudyError(
-                f"surrogate at is {self.at!r} with scale {self.scale!r}; give both as whole numbers from 1"
-            )
-        for name, least in (("min_width", 1), ("num_checked", 0), ("num_retuned", 1), ("decay_exponent", 0)):
-            if getattr(self, name) < least:
-                raise StudyError(f"surrogate {name} is {getattr(self, name)!r}; it must be at least {least}")
-        for name in ("min_agreement", "time_share"):
-            if not -1 <= getattr(self, name) <= 1:
-                raise StudyError(f"surrogate {name} is {getattr(self, name)!r}; it must be at most 1")
+        if self.scale != AUTO:
+            object.__setattr__(self, "scale", read_whole("surrogate scale", self.scale, other="'auto' or "))
+        for name, least in (("at", 1), ("min_width", 1), ("num_checked", 0), ("num_retuned", 1)):
+            set_whole(self, name, least, f"surrogate {name}")
+        if self.at is not None and self.scale == AUTO:
+            raise StudyError(f"surrogate at is {self.at} with scale 'auto'; give scale as a whole number too")
+        for name, low, high in (("decay_exponent", 0, None), ("min_agreement", -1, 1), ("time_share", 0, 1)):
+            read_number(f"surrogate {name}", getattr(self, name), low, high)
+        for name in ("zero_readout", "eager"):
+            check_one_of(f"surrogate {name}", getattr(self, name), (True, False))
+        if self.untransferable is not None and not _is_names(self.untransferable):
+            raise StudyError(f"surrogate untransferable is {self.untransferable!r}; it must be a list of keys, or None")
 
     def retuned_keys(self, keys: Sequence[str]) -> list[str]:
         """Return which of the space's keys are tuned on the target.
@@ -71,6 +71,11 @@ class Surrogate:
             if key not in keys:
                 raise StudyError(f"untransferable names {key!r}, but the space draws {', '.join(map(repr, keys))}")
         return list(self.untransferable)
+
+
+def _is_names(value: object) -> bool:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_list and all(isinstance(name, str) for name in value)  # type: ignore[attr-defined]  # a sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
