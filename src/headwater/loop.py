@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.errors import StudyEnds, StudyError
-from headwater.execute import Executor, InlineExecutor
+from headwater.execute import InlineExecutor
 from headwater.limits import Limits
+from headwater.opening import TrialOpener
 from headwater.relay import StudySite
-from headwater.report import Callback, Tally, Watcher
-from headwater.report.podium import Podium
+from headwater.report import Tally
 from headwater.report.standings import explain_lack
-from headwater.search import Dropping, Searcher
+from headwater.run_end import RunEnd
+from headwater.saved_states import SavedStates
+from headwater.search import Dropping
 from headwater.shifts import Bill, Capture, Shift
-from headwater.store import Presence, Recorder, Transition
+from headwater.store import Presence, Transition
+from headwater.tools import Tools
 from headwater.trials import (
     Decision,
     Ending,
@@ -33,28 +36,9 @@ from headwater.trials import (
 )
 
 if TYPE_CHECKING:
-    from headwater.train.packer import Packer
-    from headwater.train.running import Workshop
-    from headwater.train.shelf import Shelf
-    from headwater.train.sorting import Sorter
     from headwater.train.streams import Seat
 
 NO_LIMIT = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What the loop works with; it owns none of it."""
-
-    searcher: Searcher
-    recorder: Recorder
-    workshop: Workshop
-    sorter: Sorter
-    packer: Packer
-    shelf: Shelf
-    executor: Executor
-    watcher: Watcher
-    callbacks: Sequence[Callback] = ()
 
 
 class Loop:
@@ -64,19 +48,17 @@ class Loop:
         self._tools = tools
         self._limits = limits
         self._info = tools.recorder.info
-        self._recorded = {record.number for record in known}
         self._epochs = {record.number: record.epochs for record in known}
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
         self._bill = Bill()
-        self._podium = Podium(tools.recorder.info.mode, tools.recorder.info.metric, known, tools.shelf.kept_number)
-        self._presence = Presence(tools.recorder.store, self._info.id)
+        self._states = SavedStates(tools.shelf, self._info, known)
+        self._opener = TrialOpener(tools.recorder, tools.shelf, lambda text: self._tell(text, ()), known)
         self._tally = Tally(self._info, limits.num_trials, known)
+        self._presence = Presence(tools.recorder.store, self._info.id)
+        self.end = RunEnd(limits, self._tally, self._presence)
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
-        self._steps_of_trial = 0.0
-        self.stop_reason: str | None = None
-        """Set it to end the run after the next report, with everything saved."""
 
     def run(self) -> None:
         """Search until the searcher has nothing more to propose, a limit is reached, or someone asks to stop."""
@@ -91,7 +73,7 @@ class Loop:
             self._search()
         if isinstance(self._tools.executor, InlineExecutor):  # else others were busy too
             self._seconds_busy = read_process_clock() - begin
-        self._keep_unfinished()
+        self._states.keep_unfinished()
         figures = {"seconds": self._tally.seconds, "lane_steps": self._tally.num_lane_steps}
         self._tools.recorder.add_fact("run", {**figures, "seconds_one_by_one": self._tally.seconds_alone})
 
@@ -120,7 +102,7 @@ class Loop:
         self._tools.recorder.write(transitions=[self._transition(number, Status.STOPPED) for number in dropped])
         for number in dropped:
             self._tally.end(number, Status.STOPPED)
-            self._drop(number)
+            self._states.drop(number)
             for callback in self._tools.callbacks:
                 callback.on_end(number, Status.STOPPED)
         return segments
@@ -135,7 +117,7 @@ class Loop:
             storage=storage,
             profiles=tuple(self._tools.sorter.profiles),
             ended_early=self._ended_early,
-            was_interrupted=self._ended_early is not None and self._ended_early == self.stop_reason,
+            was_interrupted=self._ended_early is not None and self._ended_early == self.end.stop_reason,
             num_lane_steps=self._tally.num_lane_steps,
             seconds=self._tally.seconds,
             seconds_busy=self._seconds_busy,
@@ -148,13 +130,13 @@ class Loop:
 
     def hear_step(self, num_lanes: int) -> None:
         """Count a step of a group."""
-        self._listen()
+        self.end.listen()
         self._tally.num_lane_steps += num_lanes
         self._tools.watcher.pulse(self._tally.pulse())
 
     def hear_reports(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> list[Decision]:
         """Record what lanes report, and decide what becomes of each; epochs that are known already are passed over."""
-        self._listen()
+        self.end.listen()
         fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
         statuses = {report.number: self._decide(report) for report in fresh}
         failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
@@ -165,23 +147,27 @@ class Loop:
         left = [self._transition(number, status, errors.get(number)) for number, status in leaving.items()]
         self._tools.recorder.write(fresh, left)
         is_saved = self._tools.shelf.is_due(reports[0].epoch)
-        self._save(reports, statuses, capture, is_due=is_saved)
-        self._keep_best(fresh, statuses, capture)
+        self._states.save(reports, statuses, capture, is_due=is_saved)
+        self._states.keep_best([report for report in fresh if self._ends_with(report, statuses)], capture)
         for callback in self._tools.callbacks:
             callback.on_reports(fresh)
         for number, status in leaving.items():
             self._end(number, status)
         self._tally.advance(shift.key, reports[0].epoch, len(reports) - len(leaving))
         num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
-        self._steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
+        self.end.steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         staying = [report for report in reports if report.number not in leaving]
-        if (end := self._find_end()) is not None:
-            self._save([] if is_saved else staying, statuses, capture, is_due=True)
+        if (end := self.end.find()) is not None:
+            self._states.save([] if is_saved else staying, statuses, capture, is_due=True)
             raise StudyEnds(end)
         self._part_from(shift, staying, capture)
         gone = {*leaving, *(lane.number for lane in shift.loners)}
         return [Decision.STOP if report.number in gone else Decision.CONTINUE for report in reports]
+
+    def _ends_with(self, report: Report, statuses: dict[int, Status]) -> bool:
+        """Tell whether a report is the last of its trial."""
+        return statuses[report.number].is_final or report.epoch >= self._tally.num_epochs
 
     def _part_from(self, shift: Shift, reports: Sequence[Report], capture: Capture) -> None:
         """Let the lanes that are left of a group go on alone, where that is faster by now.
@@ -209,7 +195,7 @@ class Loop:
             return Status.FAILED
         decision = self._tools.searcher.observe(report)
         self._tally.see(report)
-        self._podium.see(report.number, value)
+        self._states.see(report.number, value)
         if not math.isfinite(value):
             return Status.STOPPED
         if decision is Decision.STOP:
@@ -220,70 +206,11 @@ class Loop:
         reached = until is not None and report.epoch >= until
         return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
 
-    def _save(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture, *, is_due: bool) -> None:
-        """Put lanes' states on the shelf: at a pause, and of those that go on where that is due."""
-        shelf = self._tools.shelf
-        with shelf.saving():
-            for report in reports:
-                status = statuses.get(report.number, Status.RUNNING)
-                if status is Status.PAUSED or (status is Status.RUNNING and is_due):
-                    state = capture(report.number)
-                    if state is not None:
-                        shelf.put(report.number, state)
-
-    def _keep_best(self, reports: Sequence[Report], statuses: dict[int, Status], capture: Capture) -> None:
-        """Keep the weights of the best trial of those that end with this report, if it is the best so far."""
-        values = {
-            report.number: report.metrics[self._info.metric]
-            for report in reports
-            if statuses[report.number].is_final or report.epoch >= self._tally.num_epochs
-        }
-        number = self._podium.climb(values)
-        if number is not None and (state := capture(number)) is not None:
-            self._tools.shelf.keep(number, state)
-
-    def _listen(self) -> None:
-        """Take note if another process asks this one to stop."""
-        asker = self._presence.hear_asker()
-        if asker is not None and self.stop_reason is None:
-            self.stop_reason = f"{asker} asked to stop; what was under way can be resumed"
-
-    def _check_limits(self) -> None:
-        """End the run if a limit is reached; what is under way stays resumable."""
-        if reason := self._find_end():
-            raise StudyEnds(reason)
-
-    def _find_end(self) -> str | None:
-        """Return why the run is to end now."""
-        reason = self.stop_reason
-        left_over = self._limits.reserve(self._steps_of_trial) if self._limits.reserve else 0.0
-        if self._limits.seconds is not None and self._tally.seconds + left_over >= self._limits.seconds:
-            rest = f" but for the {left_over:.0f} s that the target needs" if left_over else ""
-            reason = f"the time budget of {self._limits.seconds:g} s is used up{rest}"
-        if self._limits.target is not None and self._tally.standings.has_reached(self._limits.target):
-            reason = f"trial {self._tally.pulse().best_number} reached the target of {self._limits.target:g}"
-        return reason
-
     def _open(self, segments: Sequence[Segment]) -> list[Lane]:
-        """Make lanes of segments: new trials from the start or from a parent's state, known ones from their own."""
-        shelf = self._tools.shelf
-        for segment in segments:
-            if segment.parent is not None and segment.number not in shelf and segment.parent in shelf:
-                shelf.put(segment.number, replace(shelf[segment.parent], is_inherited=True))
-                self._epochs.setdefault(segment.number, shelf[segment.number].epoch)
-        lanes = [
-            Lane(
-                number=segment.number,
-                config=segment.config,
-                seed=self._seed_of(segment.number),
-                until=segment.until,
-                start_epoch=shelf.find_start(segment.number, lambda text: self._tell(text, ())),
-            )
-            for segment in segments
-        ]
-        fresh = [lane for lane in lanes if lane.number not in self._recorded]
-        self._tools.recorder.add(fresh)
-        self._recorded |= {lane.number for lane in fresh}
+        """Make lanes of segments, and say everywhere that they are about to train."""
+        lanes = self._opener.open(segments)
+        for lane in lanes:
+            self._epochs.setdefault(lane.number, lane.start_epoch)
         self._lanes |= {lane.number: lane for lane in lanes}
         self._tally.begin(lanes)
         self._tools.recorder.write(transitions=[self._transition(lane.number, Status.RUNNING) for lane in lanes])
@@ -291,23 +218,19 @@ class Loop:
             callback.on_start(lanes)
         return lanes
 
-    def _seed_of(self, number: int) -> int:
-        """Return what a trial's function starts with: the study's seed, or one of several, by replica."""
-        return self._info.seed + number % self._info.num_seeds
-
     def _packs(self) -> Iterator[list[TrialGroup]]:
         while self._waiting:
             pack = self._tools.packer.take(self._waiting, self._tools.shelf)
             self._take(pack)
             yield pack
-            self._check_limits()
+            self.end.check()
 
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
         """Call the training function for a group."""
         from headwater.train.running import run_group
 
-        if seat is not None and self._steps_of_trial:  # others have reported: who has not begun need not begin
-            self._check_limits()
+        if seat is not None and self.end.steps_of_trial:  # others have reported: who has not begun need not begin
+            self.end.check()
         lanes = shift.group.lanes
         self.hear_start(shift)
         states = [self._tools.shelf[lane.number] for lane in lanes] if shift.epoch else None
@@ -331,7 +254,7 @@ class Loop:
     def find_mates(self, epochs: Collection[int]) -> list[TrialGroup]:
         """Return groups that can start at these epochs, as many as their pack takes in."""
         num_free = self._tools.packer.count_free(len(epochs))
-        if not num_free or self._find_end() is not None:
+        if not num_free or self.end.find() is not None:
             return []
         self._enlist(self._propose())
         mates = [group for group in self._waiting if group.lanes[0].start_epoch in epochs][:num_free]
@@ -348,7 +271,7 @@ class Loop:
 
     def _conclude(self, group: TrialGroup, ending: Ending) -> None:
         """Take in how a group ended: its lanes are done, or must be sorted anew."""
-        self._listen()
+        self.end.listen()
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
             self._tally.count_alone(ending.num_lane_steps, self._tools.sorter.seconds_alone(group.lanes[0]))
         if ending.outcome is Outcome.DONE:
@@ -369,26 +292,11 @@ class Loop:
         self._tools.searcher.finish(number, status)
         self._tally.end(number, status)
         if status is Status.FAILED:  # whatever it reported before
-            self._podium.see(number, math.nan)
+            self._states.fail(number)
         if status.is_final:
-            self._drop(number)
+            self._states.drop(number)
         for callback in self._tools.callbacks:
             callback.on_end(number, status)
-
-    def _keep_unfinished(self) -> None:
-        """Where no trial came to its end, keep the weights of the best that was under way, as they are now."""
-        shelf = self._tools.shelf
-        if (kept := shelf.kept_number) is None or kept in shelf:
-            for number in sorted(shelf, key=lambda number: number != kept):
-                if number == kept or self._podium.climb_last(number):
-                    shelf.keep(number, shelf[number])
-
-    def _drop(self, number: int) -> None:
-        """Forget the state of a trial that will never train again, unless it is the best: then it is kept apart."""
-        shelf = self._tools.shelf
-        if number in shelf and self._podium.climb_last(number):
-            shelf.keep(number, shelf[number])
-        shelf.drop(number)
 
     def _transition(self, number: int, status: Status, error: str | None = None) -> Transition:
         seconds = self._bill.collect(number)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
-from headwater.execute import Executor, build_executor, check_executor
+from headwater.execute import Executor, check_executor
+from headwater.identity import create_study, require_idle, require_same
 from headwater.interrupts import stopping_at_interrupt
 from headwater.limits import Limits, read_limits
-from headwater.loop import Loop, Tools
+from headwater.loop import Loop
 from headwater.plan import Packing
 from headwater.report import Callback, Silence, Watcher, check_callbacks, choose_default
-from headwater.search import Build, Problem, Searcher, build_searcher, check_search
-from headwater.search.replicas import Replicated
+from headwater.search import Build, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
 from headwater.space import Config, Space
-from headwater.store import Recorder, Store, StudyInfo, clear_states, find_runner, open_store, states_folder
-from headwater.trials import Lane, Result, Surrogate, TrialRecord, average_replicas
+from headwater.store import Recorder, clear_states, open_store, states_folder
+from headwater.tools import Means, build_tools, prepare_means
+from headwater.trials import Lane, Result, Surrogate, TrialRecord
 
 if TYPE_CHECKING:
-    from headwater.train.scaling import Scaling
     from headwater.train.shelf import Shelf
     from headwater.train.trial import Trial
 
@@ -163,20 +162,21 @@ class Study:
         if is_new:
             wanted, total = limits.num_trials, self._count(limits.num_trials)
             limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
-            means = self._prepare(limits, ())  # before anything is written: what cannot be run leaves nothing behind
+            # before anything is written: what cannot be run leaves nothing behind
+            means = prepare_means(self, limits, ())
             with open_store(self.storage) as store:
-                info = self._create(store, wanted)
+                info = create_study(self, store, wanted)
                 clear_states(states_folder(self.storage, info.name))
                 return self._go(Recorder(store, info, self._space), limits, means, watcher)
         with open_store(self.storage) as store:
             info = store.study(self.name)
-            self._require_same(info)
-            _require_idle(store, info)
+            require_same(self, info)
+            require_idle(store, info)
             total = self._count(limits.num_trials or info.settings.get("num_trials"))
             recorder = Recorder(store, info, self._space)
             limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
             known = recorder.trials()
-            return self._go(recorder, limits, self._prepare(limits, known), watcher, known)
+            return self._go(recorder, limits, prepare_means(self, limits, known), watcher, known)
 
     def is_recorded(self) -> bool:
         """Tell whether the record has a study of this name."""
@@ -210,112 +210,28 @@ class Study:
             raise StudyError("the space has no end, so run needs num_trials, for instance run(num_trials=100)")
         return min(known)
 
-    def _require_same(self, info: StudyInfo) -> None:
-        """A record goes on only with the space, metric and seed that it was made with."""
-        for name, mine, recorded in (
-            ("space", self._describe_space(), info.space),
-            ("metric", self.metric, info.metric),
-            ("mode", self.mode, info.mode),
-            ("seed", self.seed, info.seed),
-            ("num_seeds", self.num_seeds, info.num_seeds),
-            ("search", self._search_name, info.settings.get("search", self._search_name)),
-            ("surrogate", self._describe_surrogate(), info.settings.get("surrogate")),
-        ):
-            if mine != recorded:
-                raise StudyError(
-                    f"study {info.name!r} was recorded with {name} {recorded!r}, but this one has {mine!r}; "
-                    "resume it with the same settings, or run a new study"
-                )
-
-    def _prepare(self, limits: Limits, known: Sequence[TrialRecord]) -> _Means:
-        """Make what a run needs, as far as that can be done without a record.
-
-        Raises:
-            StudyError: The search, the device or the executor cannot be had here.
-        """
-        from headwater.train.running import choose_device
-
-        problem = Problem(
-            space=self._space,
-            metric=self.metric,
-            mode=self.mode,
-            seed=self.seed,
-            num_trials=limits.num_trials,
-            max_epochs=limits.max_epochs,
-            known=average_replicas(known, self.num_seeds),
-        )
-        searcher = build_searcher(self.search, problem)
-        searcher = searcher if self.num_seeds == 1 else Replicated(searcher, self.num_seeds, known)
-        device = choose_device(self.device)
-        return _Means(searcher, device, build_executor(self.executor, device.type))
-
     def _go(
         self,
         recorder: Recorder,
         limits: Limits,
-        means: _Means,
+        means: Means,
         watcher: Watcher | None,
         known: Sequence[TrialRecord] = (),
     ) -> Result:
-        from headwater.train.compiling import Compiler
         from headwater.train.machine import threads_for
         from headwater.train.memory import keep_freed_memory
-        from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
-        from headwater.train.running import Workshop
-        from headwater.train.shelf import Shelf
-        from headwater.train.sorting import Sorter
 
         watcher = watcher or Silence()
         keep_freed_memory()
-
-        def tell(text: str, lanes: Sequence[Lane]) -> None:
-            recorder.note("lanes", text, lanes)
-            watcher.tell(text)
-
-        compiler = Compiler(tell=lambda text: tell(text, ())) if self._compiles else None
-        workshop = Workshop(
-            self.train,
-            means.device,
-            num_workers=means.executor.num_workers,
-            scaling=self._scaling(),
-            compiler=compiler,
-            shares_loading=self.packing is not None,
-        )
-        packing = None if self.packing is None else Packing(self.packing)
-        num_units = MAX_UNITS if limits.seconds is None else HURRIED_UNITS
-        packer = Packer(workshop, packing, self._space, Random(self.seed), tell, num_units)
-        num_lanes = self.lanes if isinstance(self.lanes, int) else None
-        tools = Tools(
-            searcher=means.searcher,
-            recorder=recorder,
-            workshop=workshop,
-            sorter=Sorter(workshop, num_lanes, tell, recorder.add_profile, packer.key),
-            packer=packer,
-            shelf=Shelf(states_folder(self.storage, recorder.info.name), self.save_every),
-            executor=means.executor,
-            watcher=watcher,
-            callbacks=self.callbacks,
-        )
+        tools = build_tools(self, recorder, means, limits, watcher)
         loop = Loop(tools, limits, known)
-        with stopping_at_interrupt(loop), threads_for(means.executor.num_workers):
+        with stopping_at_interrupt(loop.end), threads_for(means.executor.num_workers):
             loop.run()
         result = loop.result(str(self.storage or "memory"))
         result = replace(result, loader=partial(self._load_best, result, tools.shelf))
         for callback in self.callbacks:
             callback.on_result(result)
         return result
-
-    @property
-    def _compiles(self) -> bool:
-        is_target = isinstance(self.surrogate, Surrogate) and self.surrogate.at == 1
-        return is_target if self.compile is None else self.compile
-
-    def _scaling(self) -> Scaling | None:
-        from headwater.train.scaling import Scaling
-
-        if not isinstance(self.surrogate, Surrogate) or self.surrogate.scale == self.surrogate.at == 1:
-            return None
-        return None if self.surrogate.at is None else Scaling(self.surrogate, self.surrogate.at)
 
     def _load_best(self, result: Result, shelf: Shelf) -> Any:  # Any: the user's own module, or a list of them
         from headwater.train.keeping import rebuild_models
@@ -326,69 +242,8 @@ class Study:
         models = rebuild_models(self.train, lane, shelf.load_kept())
         return models[0] if len(models) == 1 else models
 
-    @property
-    def _search_name(self) -> str:
-        """What the record calls the way of searching: its name, or the kind of object that it is."""
-        return self.search if isinstance(self.search, str) else type(self.search).__name__
-
-    def _describe_surrogate(self) -> str | None:
-        """Return what decides at which width trials train and how their settings follow it."""
-        if not isinstance(self.surrogate, Surrogate):
-            return None
-        one = self.surrogate
-        rules = f"rules from 1/{one.scale}" + (f" with decay {one.decay_exponent:g}" if one.decay_exponent != 1 else "")
-        rules += ", readout from zero" if one.zero_readout else ""
-        return f"1/{one.at} of the width ({rules}, none below {one.min_width})"
-
-    def _describe_space(self) -> list[dict[str, Any]]:  # Any: JSON values
-        return [asdict(row) for row in self._space.describe()]
-
-    def _create(self, store: Store, num_trials: int | None) -> StudyInfo:
-        name = self.name or _free_name(getattr(self.train, "__name__", "study"), store)
-        info = StudyInfo(
-            name=name,
-            metric=self.metric,
-            mode=self.mode,
-            seed=self.seed,
-            space=self._describe_space(),
-            settings={
-                "lanes": self.lanes,
-                "num_trials": num_trials,
-                "search": self._search_name,
-                "num_seeds": self.num_seeds,
-                "surrogate": self._describe_surrogate(),
-                "scale": self.surrogate.scale if isinstance(self.surrogate, Surrogate) else None,
-                "part_of": self.part_of,
-            },
-        )
-        store.create_study(info)
-        return store.study(name)
-
-
-class _Means(NamedTuple):
-    """What a run is made with."""
-
-    searcher: Searcher
-    device: Any  # Any: a torch.device, and this module does without torch
-    executor: Executor
-
 
 def _name_device(device: Any) -> str:  # Any: a torch.device, or whatever a user gives instead
     if type(device).__module__ != "torch":
         raise StudyError(f"device is {device!r}; it must be 'auto', or a name that torch knows, such as 'cpu'")
     return str(device)
-
-
-def _require_idle(store: Store, info: StudyInfo) -> None:
-    """Two processes must not go on with one study."""
-    runner = find_runner(store, info.id)
-    if runner is not None and runner.is_here and runner.may_live():
-        raise StudyError(
-            f"study {info.name!r} is still running, in process {runner.pid}; wait for it, or end it with "
-            "headwater stop and resume it then"
-        )
-
-
-def _free_name(base: str, store: Store) -> str:
-    taken = {info.name for info in store.studies()}
-    return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)

@@ -7,21 +7,22 @@ some of its configurations at 1/4 of the width, `NAME.target-12` trains the targ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.eager import EagerTarget
 from headwater.errors import StudyEnds, StudyError
 from headwater.execute import Executor, ProcessExecutor, build_executor
 from headwater.limits import Limits
 from headwater.plan import measure_trust, order_by_merit, spread_over
-from headwater.report import Pulse, Watcher
+from headwater.report import Watcher
 from headwater.search import Listed
-from headwater.space import Config, Domain, Space
+from headwater.search.nearby import draw_nearby
+from headwater.space import Config, Space
 from headwater.store import Recorder, open_store
+from headwater.thread_watch import ThreadWatcher
 from headwater.trials import Lane, Result, Surrogate, TrialRecord, Trust
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ NUM_PILOTS = 8
 """So many random configurations are trained to choose a scale."""
 TARGET_MARGIN = 1.2
 """How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
-NUM_DRAWS = 64
-"""From so many draws are those near the surrogate's answer taken."""
 
 
 class _Sample(NamedTuple):
@@ -190,7 +189,7 @@ class Transfer:
         self._tell(f"the target trains with the configuration of trial {best.number}")
         if len(configs) == 1:
             study = replace(study, executor="inline")
-            watcher = _Paced(watcher, self._num_threads)
+            watcher = ThreadWatcher(watcher, self._num_threads)
         else:
             keys = ", ".join(self._retuned)
             self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
@@ -211,14 +210,8 @@ class Transfer:
         """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""
         if not self._retuned:
             return []
-        space = self._space
-        rng = Random(self._study.seed)
-        given = space.flatten(best.config)
-        draws = {key: [domain.sample(rng) for _ in range(NUM_DRAWS)] for key, domain in space.domains.items()}
-        near = {key: sorted(draws[key], key=_distance(given[key]))[: NUM_DRAWS // 4] for key in self._retuned}
-        places = rng.sample(range(NUM_DRAWS // 4), self._surrogate.num_retuned - 1)
-        chosen = [{key: values[place] for key, values in near.items()} for place in places]
-        return [space.resolve(partial(_take, {**given, **own})) for own in chosen]
+        num_others = self._surrogate.num_retuned - 1
+        return draw_nearby(self._space, best.config, self._retuned, num_others, self._study.seed)
 
     @property
     def _retuned(self) -> list[str]:
@@ -342,33 +335,3 @@ class Transfer:
             recorder.add_fact("target", target)
             for text in self._notes:
                 recorder.note("surrogate", text)
-
-
-class _Paced:
-    """Lets a model that trains alone have as many threads as are fast, while another watcher shows it."""
-
-    def __init__(self, watcher: Watcher, num_threads: int) -> None:
-        from headwater.train.threads import ThreadChooser
-
-        self.start, self.tell, self.end = watcher.start, watcher.tell, watcher.end
-        self._watcher = watcher
-        self._chooser = ThreadChooser(num_threads)
-        self._num_steps = 0
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Pass it on, and tell steps from reports."""
-        self._watcher.pulse(pulse)
-        if pulse.num_lane_steps > self._num_steps:
-            self._num_steps = pulse.num_lane_steps
-            self._chooser.step()
-
-
-def _take(values: Mapping[str, Any], key: str, _: Domain) -> Any:  # Any: as for Config
-    return values[key]
-
-
-def _distance(centre: object) -> Callable[[object], float]:
-    """Return how far values lie from this one: as numbers, or else whether they are others."""
-    if isinstance(centre, int | float) and not isinstance(centre, bool):
-        return lambda value: abs(float(value) - centre)  # type: ignore[arg-type]  # draws of one domain are of one kind
-    return lambda value: float(value != centre)

@@ -1,0 +1,91 @@
+"""What the record says a study is, and whether one that is resumed is still the same."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import StudyError
+from headwater.space import Space
+from headwater.store import Store, StudyInfo, find_runner
+from headwater.trials import Surrogate
+
+if TYPE_CHECKING:
+    from headwater.study import Study
+
+
+def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInfo:
+    """Write a study into the record, under its name or one that is free."""
+    name = study.name or _free_name(getattr(study.train, "__name__", "study"), store)
+    info = StudyInfo(
+        name=name,
+        metric=study.metric,
+        mode=study.mode,
+        seed=study.seed,
+        space=_describe_space(study),
+        settings={
+            "lanes": study.lanes,
+            "num_trials": num_trials,
+            "search": _name_search(study),
+            "num_seeds": study.num_seeds,
+            "surrogate": _describe_surrogate(study.surrogate),
+            "scale": study.surrogate.scale if isinstance(study.surrogate, Surrogate) else None,
+            "part_of": study.part_of,
+        },
+    )
+    store.create_study(info)
+    return store.study(name)
+
+
+def require_same(study: Study, info: StudyInfo) -> None:
+    """A record goes on only with the space, metric and seed that it was made with."""
+    search = _name_search(study)
+    for name, mine, recorded in (
+        ("space", _describe_space(study), info.space),
+        ("metric", study.metric, info.metric),
+        ("mode", study.mode, info.mode),
+        ("seed", study.seed, info.seed),
+        ("num_seeds", study.num_seeds, info.num_seeds),
+        ("search", search, info.settings.get("search", search)),
+        ("surrogate", _describe_surrogate(study.surrogate), info.settings.get("surrogate")),
+    ):
+        if mine != recorded:
+            raise StudyError(
+                f"study {info.name!r} was recorded with {name} {recorded!r}, but this one has {mine!r}; "
+                "resume it with the same settings, or run a new study"
+            )
+
+
+def require_idle(store: Store, info: StudyInfo) -> None:
+    """Two processes must not go on with one study."""
+    runner = find_runner(store, info.id)
+    if runner is not None and runner.is_here and runner.may_live():
+        raise StudyError(
+            f"study {info.name!r} is still running, in process {runner.pid}; wait for it, or end it with "
+            "headwater stop and resume it then"
+        )
+
+
+def _name_search(study: Study) -> str:
+    """What the record calls the way of searching: its name, or the kind of object that it is."""
+    return study.search if isinstance(study.search, str) else type(study.search).__name__
+
+
+def _describe_surrogate(surrogate: object) -> str | None:
+    """Return what decides at which width trials train and how their settings follow it."""
+    if not isinstance(surrogate, Surrogate):
+        return None
+    one = surrogate
+    rules = f"rules from 1/{one.scale}" + (f" with decay {one.decay_exponent:g}" if one.decay_exponent != 1 else "")
+    rules += ", readout from zero" if one.zero_readout else ""
+    return f"1/{one.at} of the width ({rules}, none below {one.min_width})"
+
+
+def _describe_space(study: Study) -> list[dict[str, Any]]:  # Any: JSON values
+    assert isinstance(study.space, Space)
+    return [asdict(row) for row in study.space.describe()]
+
+
+def _free_name(base: str, store: Store) -> str:
+    taken = {info.name for info in store.studies()}
+    return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)
