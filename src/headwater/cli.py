@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from headwater.errors import StudyError
+from headwater.plan_verb import plan
 from headwater.record_verbs import best, export, mirror, show, stop
 from headwater.terminal import (
     DEFAULT_STORAGE,
@@ -190,6 +191,7 @@ app.command()(best)
 app.command()(export)
 app.command()(mirror)
 app.command()(stop)
+app.command()(plan)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 HeadwaterError
 ├── SpaceError             a search space or a domain in it is malformed
 ├── StudyError             a study was asked for something it cannot do
+├── PlanError              a plan was asked for that makes no sense, or that no cluster can keep to
 ├── StoreError             the record cannot be read or written
 ├── TrialError             the training function used `trial` in a way that cannot work
 ├── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
@@ -30,6 +31,10 @@ class SpaceError(HeadwaterError, ValueError):
 
 class StudyError(HeadwaterError, ValueError):
     """A study was asked for something it cannot do."""
+
+
+class PlanError(HeadwaterError, ValueError):
+    """A plan was asked for that makes no sense, or that no cluster can keep to."""
 
 
 class StoreError(HeadwaterError):
