@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError
 from headwater.scale.equations import Kind
 from headwater.scale.layers import AttributePath
+
+
+class Part(NamedTuple):
+    """A module of a model, as far as widths go."""
+
+    path: str
+    code: Hashable
+    numbers: tuple[tuple[AttributePath, int], ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+Structure: TypeAlias = tuple[Part, ...]
+"""A model, as far as widths go."""
 
 _CLOSURE = "closure of"
 _NOT_WIDTHS = re.compile(
@@ -39,6 +52,38 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer by its full name, the tied ones under each of their names."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return dict(named)
+
+
+def code_of(module: nn.Module) -> Hashable:
+    """What a module computes with: equal for classes that the same lines define anew each time they run."""
+    kind = type(module)
+    return kind.__module__, kind.__qualname__, getattr(kind.forward, "__code__", kind.forward)
+
+
+def structure_of(model: nn.Module) -> Structure:
+    """Equal for models that differ in nothing but the values of tensors, and in real numbers such as dropout rates."""
+    return tuple(
+        Part(
+            path,
+            code_of(module),
+            tuple(numbers_of(module)),
+            tuple((key, tuple(tensor.shape)) for key, tensor in module._parameters.items() if tensor is not None),
+        )
+        for path, module in model.named_modules(remove_duplicate=False)
+    )
+
+
+def describe_change(before: Structure, after: Structure) -> str:
+    """Name one thing in which two structures differ."""
+    for one, other in zip(before, after, strict=False):
+        for mine, others in zip((*one.numbers, *one.shapes), (*other.numbers, *other.shapes), strict=False):
+            if mine != others:
+                keys = mine[0] if isinstance(mine[0], tuple) else (mine[0],)
+                name = ".".join(filter(None, (one.path, *map(str, keys))))
+                return f"{name} was {mine[1]}, then {others[1]}"
+        if one != other:
+            return f"{one.path or 'the model'} was made by other code"
+    return f"it had {len(before)} modules, then {len(after)}"
 
 
 def numbers_of(module: nn.Module) -> Iterator[tuple[AttributePath, int]]:

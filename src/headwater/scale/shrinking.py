@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError
 from headwater.scale.configuring import has_configuration, rebuild
-from headwater.scale.places import copy_with, floats_of, numbers_of, tensors_of
+from headwater.scale.places import code_of, copy_with, floats_of, numbers_of, tensors_of
 from headwater.scale.resizing import cut, resize
 from headwater.scale.standing import stand_in
 from headwater.scale.symbols import fake_tensors, plain_fakes, tensors_in
@@ -103,7 +103,7 @@ def structure_key(model: nn.Module) -> Hashable:
     return tuple(
         (
             path,
-            type(module),
+            code_of(module),
             module.training,
             tuple(numbers_of(module)),
             tuple(floats_of(module)),

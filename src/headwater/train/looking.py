@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError, LanesLeave, WidthsWanted
+from headwater.scale.places import Structure, describe_change, structure_of
 from headwater.space.configuration import freeze
 from headwater.train.engines import LaneState, ModelSource, PlainEngine, build_model
 from headwater.train.scaling import Scaling
@@ -17,11 +18,24 @@ from headwater.train.trial import Trial
 from headwater.trials import Decision, Lane, Report
 
 
-def look_at_widths(function: Callable[[Trial], Any], lane: Lane, device: torch.device, scaling: Scaling) -> None:
+def look_at_widths(
+    function: Callable[[Trial], Any],
+    lane: Lane,
+    device: torch.device,
+    scaling: Scaling,
+    wanted: Sequence[Structure] = (),
+) -> None:
     """Run the function for one lane, on models as they are written, until it calls one that was never seen at work.
 
+    Args:
+        function: The training function.
+        lane: The lane.
+        device: Where it trains.
+        scaling: Learns from what is seen.
+        wanted: The structures that this run of the function has wanted so far, the present one last.
+
     Raises:
-        CannotScaleError: The function never calls a model that it prepares.
+        CannotScaleError: The function never calls a model that it prepares, or prepares others than it wanted.
         Exception: Whatever the function raises before it does.
     """
     engine = _LookingEngine(lane, device, scaling)
@@ -30,6 +44,7 @@ def look_at_widths(function: Callable[[Trial], Any], lane: Lane, device: torch.d
     try:
         function(trial)
     except WidthsWanted:
+        engine.require_prepared(wanted)
         return
     except LanesLeave:
         pass
@@ -61,14 +76,25 @@ class _LookingEngine:
         self._lane = lane
         self._scaling = scaling
         self._unseen: list[str] = []
+        self._structures: list[Structure] = []
 
     def describe_unseen(self) -> str:
         """Name the models that were watched in vain."""
         return " and ".join(f"a {name}" for name in self._unseen) or "a model"
 
+    def require_prepared(self, wanted: Sequence[Structure]) -> None:
+        """Refuse a function whose models are never those that it wanted: it would be looked at for ever."""
+        if wanted and (wanted[-1] not in self._structures or wanted.count(wanted[-1]) > len(self._structures)):
+            raise CannotScaleError(
+                f"the training function builds its {self._unseen[-1]} differently each time it runs "
+                f"({describe_change(wanted[-1], self._structures[-1])}), so its widths cannot be found; build it alike "
+                "for one configuration and seed, or tune it at full width with surrogate=None"
+            )
+
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Watch a model of a new kind; the others run as they are written too."""
         model = self._plain.add_model(lambda: build_model(source, self._lane), None)
+        self._structures.append(structure_of(model))
         if not self._scaling.knows(model):
             self._scaling.watch(model)
             self._unseen.append(type(model).__name__)

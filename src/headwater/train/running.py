@@ -14,6 +14,7 @@ import torch
 from headwater.errors import CannotFuseError, CannotScaleError, LanesLeave, LanesPart, StudyError, WidthsWanted
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
+from headwater.scale.places import Structure
 from headwater.space.configuration import freeze
 from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
@@ -73,11 +74,13 @@ def run_group(
     Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`.
     """
     start = time.perf_counter()
+    wanted: list[Structure] = []
     while True:
         try:
             return _run(workshop, group, control, states, start)
-        except WidthsWanted:
-            error = _look(workshop, group.lanes[0])
+        except WidthsWanted as question:
+            wanted += question.args
+            error = _look(workshop, group.lanes[0], wanted)
             if error:
                 seconds = time.perf_counter() - start
                 return Ending(outcome=Outcome.RAISED, lanes=group.lanes, error=error, seconds=seconds)
@@ -102,11 +105,11 @@ def _run(
     )
 
 
-def _look(workshop: Workshop, lane: Lane) -> str:
+def _look(workshop: Workshop, lane: Lane, wanted: Sequence[Structure]) -> str:
     """Learn the widths of a model from what it is called with; return what the function raised before it was."""
     assert workshop.scaling is not None
     try:
-        look_at_widths(workshop.function, lane, workshop.device, workshop.scaling)
+        look_at_widths(workshop.function, lane, workshop.device, workshop.scaling, wanted)
     except (StudyError, CannotScaleError):
         raise
     except Exception as cause:  # the trial's own code: whatever it raises is the trial's result

@@ -6,7 +6,7 @@ lane with the model as written until it calls it; what was seen serves all model
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headwater.errors import WidthsWanted
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.scale.parametrization import SplitGroups, forward_factors, multipliers, scale_schedule, split_groups
-from headwater.scale.places import numbers_of
+from headwater.scale.places import Structure, structure_of
 from headwater.scale.roles import Ratio, find_ratios, shapes_of
 from headwater.scale.shrinking import Resize, Shrinker
 from headwater.scale.starting import set_forward_factors, spread_readouts, start_surrogate, start_target
@@ -43,8 +43,8 @@ class Scaling:
         self._decay_exponent = surrogate.decay_exponent
         self._is_zero = surrogate.zero_readout
         self._shrinker = Shrinker()
-        self._resizes: dict[Hashable, Mapping[int, Resize]] = {}
-        self._base_shapes: dict[Hashable, Mapping[str, Sequence[int]]] = {}
+        self._resizes: dict[Structure, Mapping[int, Resize]] = {}
+        self._base_shapes: dict[Structure, Mapping[str, Sequence[int]]] = {}
 
     def fit(self, model: nn.Module) -> Fitted:
         """Return the model at the width of this run, ready to train; the given one may be used up.
@@ -55,19 +55,19 @@ class Scaling:
         """
         if self._base_scale == 1 and self.scale == 1:
             return Fitted(model, {})
-        key = _structure(model)
+        key = structure_of(model)
         if key not in self._resizes:
-            raise WidthsWanted
+            raise WidthsWanted(key)
         with torch._C.DisableTorchFunction():  # the lane mode has no business here
             return self._fit(model, key)
 
     def knows(self, model: nn.Module) -> bool:
         """Tell whether a model of this structure was seen at work."""
-        return _structure(model) in self._resizes
+        return structure_of(model) in self._resizes
 
     def watch(self, model: nn.Module) -> None:
         """Learn from the model's first call, and end that call with WidthsWanted."""
-        key = _structure(model)
+        key = structure_of(model)
 
         def look(seen: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             handle.remove()
@@ -94,7 +94,7 @@ class Scaling:
         factors = multipliers(kind, ratios, decay_exponent=self._decay_exponent)
         return split_groups(params, options, names, factors)
 
-    def _fit(self, model: nn.Module, key: Hashable) -> Fitted:
+    def _fit(self, model: nn.Module, key: Structure) -> Fitted:
         own = model if self.scale == 1 else self._shrink(model, self.scale, key)
         if key not in self._base_shapes:
             base = own if self.scale == self._base_scale else self._shrink(model, self._base_scale, key)
@@ -112,7 +112,7 @@ class Scaling:
             spread_readouts(own, wider, m_in)
         return Fitted(own, ratios)
 
-    def _shrink(self, model: nn.Module, scale: int, key: Hashable) -> nn.Module:
+    def _shrink(self, model: nn.Module, scale: int, key: Structure) -> nn.Module:
         if scale == 1:
             return model
         return self._resizes[key][scale](model)
@@ -121,16 +121,3 @@ class Scaling:
 def scheduler_options(kind: Any, options: Mapping[str, Any], groups: SplitGroups | None) -> dict[str, Any]:
     """Return a scheduler's arguments for an optimizer whose groups were split."""
     return dict(options) if groups is None or not groups.factors else scale_schedule(kind, options, groups)
-
-
-def _structure(model: nn.Module) -> Hashable:
-    """Equal for models that differ in nothing but the values of tensors, and in real numbers such as dropout rates."""
-    return tuple(
-        (
-            path,
-            type(module),
-            tuple(numbers_of(module)),
-            tuple((key, tensor.shape) for key, tensor in module._parameters.items() if tensor is not None),
-        )
-        for path, module in model.named_modules(remove_duplicate=False)
-    )
