@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-postgresql examples bench: export OMP_NUM_THREADS := 1
+demo test test-postgresql examples bench fuzz: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql check lint types layers examples bench clean
+.PHONY: setup demo test test-postgresql check lint types layers examples bench fuzz clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,12 @@ examples: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/lanes.py
 	$(BIN)/python benchmarks/overhead.py
+
+# Generated programs in plain PyTorch, one by one and in lanes. `make fuzz NUM=500 SEED=7` for others.
+NUM ?= 5000
+SEED ?= 0
+fuzz: $(STAMP)
+	PYTHONPATH=src $(BIN)/python -m tests.fuzz --num $(NUM) --seed $(SEED)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
