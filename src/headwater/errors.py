@@ -5,6 +5,7 @@ HeadwaterError
 ├── StudyError             a study was asked for something it cannot do
 ├── PlanError              a plan was asked for that makes no sense, or that no cluster can keep to
 ├── StoreError             the record cannot be read or written
+│   └── NameTakenError     the record has a study of this name already
 ├── TrialError             the training function used `trial` in a way that cannot work
 ├── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
 └── CannotScaleError       this model has no surrogate, or its settings do not carry over to another size
@@ -39,6 +40,10 @@ class PlanError(HeadwaterError, ValueError):
 
 class StoreError(HeadwaterError):
     """The record cannot be read or written."""
+
+
+class NameTakenError(StoreError):
+    """The record has a study of this name already."""
 
 
 class TrialError(HeadwaterError):

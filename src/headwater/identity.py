@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.space import Space
-from headwater.store import Store, StudyInfo, find_runner
+from headwater.store import Store, StudyInfo
 from headwater.trials import Surrogate
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInfo:
     """Write a study into the record, under its name or one that is free."""
-    name = study.name or _free_name(getattr(study.train, "__name__", "study"), store)
     info = StudyInfo(
-        name=name,
+        name=study.name or "",
         metric=study.metric,
         mode=study.mode,
         seed=study.seed,
@@ -33,8 +32,10 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
             "part_of": study.part_of,
         },
     )
+    if study.name is None:
+        return store.create_numbered(info, getattr(study.train, "__name__", "study"))
     store.create_study(info)
-    return store.study(name)
+    return store.study(study.name)
 
 
 def require_same(study: Study, info: StudyInfo) -> None:
@@ -56,16 +57,6 @@ def require_same(study: Study, info: StudyInfo) -> None:
             )
 
 
-def require_idle(store: Store, info: StudyInfo) -> None:
-    """Two processes must not go on with one study."""
-    runner = find_runner(store, info.id)
-    if runner is not None and runner.is_here and runner.may_live():
-        raise StudyError(
-            f"study {info.name!r} is still running, in process {runner.pid}; wait for it, or end it with "
-            "headwater stop and resume it then"
-        )
-
-
 def _name_search(study: Study) -> str:
     """What the record calls the way of searching: its name, or the kind of object that it is."""
     return study.search if isinstance(study.search, str) else type(study.search).__name__
@@ -84,8 +75,3 @@ def _describe_surrogate(surrogate: object) -> str | None:
 def _describe_space(study: Study) -> list[dict[str, Any]]:  # Any: JSON values
     assert isinstance(study.space, Space)
     return [asdict(row) for row in study.space.describe()]
-
-
-def _free_name(base: str, store: Store) -> str:
-    taken = {info.name for info in store.studies()}
-    return next(name for number in range(1, len(taken) + 2) if (name := f"{base}-{number}") not in taken)

@@ -19,7 +19,7 @@ from headwater.run_end import RunEnd
 from headwater.saved_states import SavedStates
 from headwater.search import Dropping
 from headwater.shifts import Bill, Capture, Shift
-from headwater.store import Presence, Transition
+from headwater.store import Transition
 from headwater.tools import Tools
 from headwater.trials import (
     Decision,
@@ -55,8 +55,7 @@ class Loop:
         self._states = SavedStates(tools.shelf, self._info, known)
         self._opener = TrialOpener(tools.recorder, tools.shelf, lambda text: self._tell(text, ()), known)
         self._tally = Tally(self._info, limits.num_trials, known)
-        self._presence = Presence(tools.recorder.store, self._info.id)
-        self.end = RunEnd(limits, self._tally, self._presence)
+        self.end = RunEnd(limits, self._tally, tools.recorder.lease)
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
 
@@ -65,12 +64,11 @@ class Loop:
         from headwater.fuse.strategies import read_process_clock
 
         begin = read_process_clock()
-        with self._presence:
-            self._tools.recorder.add_fact("max_epochs", self._limits.max_epochs)
-            for callback in self._tools.callbacks:
-                callback.on_study(self._info, self._tools.recorder.store)
-            self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
-            self._search()
+        self._tools.recorder.add_fact("max_epochs", self._limits.max_epochs)
+        for callback in self._tools.callbacks:
+            callback.on_study(self._info, self._tools.recorder.store)
+        self._tools.watcher.start(self._info.name, self._info.metric, self._limits.num_trials)
+        self._search()
         if isinstance(self._tools.executor, InlineExecutor):  # else others were busy too
             self._seconds_busy = read_process_clock() - begin
         self._states.keep_unfinished()

@@ -5,24 +5,24 @@ from __future__ import annotations
 from headwater.errors import StudyEnds
 from headwater.limits import Limits
 from headwater.report import Tally
-from headwater.store import Presence
+from headwater.store import Lease
 
 
 class RunEnd:
     """Knows whether a run is to end now; what is under way then can be resumed."""
 
-    def __init__(self, limits: Limits, tally: Tally, presence: Presence) -> None:
+    def __init__(self, limits: Limits, tally: Tally, lease: Lease | None) -> None:
         self.stop_reason: str | None = None
         """Set it to end the run after the next report, with everything saved."""
         self.steps_of_trial = 0.0
         """How many steps a whole trial takes, once that is known."""
         self._limits = limits
         self._tally = tally
-        self._presence = presence
+        self._lease = lease
 
     def listen(self) -> None:
         """Take note if another process asks this one to stop."""
-        asker = self._presence.hear_asker()
+        asker = None if self._lease is None else self._lease.hear_asker()
         if asker is not None and self.stop_reason is None:
             self.stop_reason = f"{asker} asked to stop; what was under way can be resumed"
 

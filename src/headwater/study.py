@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.execute import Executor, check_executor
-from headwater.identity import create_study, require_idle, require_same
+from headwater.identity import create_study, require_same
 from headwater.interrupts import stopping_at_interrupt
 from headwater.limits import Limits, read_limits
 from headwater.loop import Loop
@@ -19,7 +19,7 @@ from headwater.report import Callback, Silence, Watcher, check_callbacks, choose
 from headwater.search import Build, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
 from headwater.space import Config, Space
-from headwater.store import Recorder, clear_states, open_store, states_folder
+from headwater.store import Lease, Recorder, Waiting, clear_states, open_store, states_folder
 from headwater.tools import Means, build_tools, prepare_means
 from headwater.trials import Lane, Result, Surrogate, TrialRecord
 
@@ -167,16 +167,17 @@ class Study:
             with open_store(self.storage) as store:
                 info = create_study(self, store, wanted)
                 clear_states(states_folder(self.storage, info.name))
-                return self._go(Recorder(store, info, self._space), limits, means, watcher)
+                with Lease(store, info) as lease:
+                    return self._go(Recorder(store, info, self._space, lease), limits, means, watcher)
         with open_store(self.storage) as store:
             info = store.study(self.name)
             require_same(self, info)
-            require_idle(store, info)
             total = self._count(limits.num_trials or info.settings.get("num_trials"))
-            recorder = Recorder(store, info, self._space)
             limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
-            known = recorder.trials()
-            return self._go(recorder, limits, prepare_means(self, limits, known), watcher, known)
+            with Lease(store, info, Waiting(tell=(watcher or Silence()).tell)) as lease:
+                recorder = Recorder(store, info, self._space, lease)
+                known = recorder.trials()
+                return self._go(recorder, limits, prepare_means(self, limits, known), watcher, known)
 
     def is_recorded(self) -> bool:
         """Tell whether the record has a study of this name."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
+import headwater as hw
 from headwater.errors import StoreError
 from headwater.store import StudyInfo, open_store
 
@@ -48,3 +50,21 @@ def test_an_unknown_database_is_explained(postgres_url: str) -> None:
     url = make_url(postgres_url).set(database="nowhere")
     with pytest.raises(StoreError, match='"nowhere" does not exist; check that the server runs'):
         open_store(url.render_as_string(hide_password=False))
+
+
+def test_a_database_that_vanishes_while_a_study_runs_is_an_error(postgres_url: str) -> None:
+    url = make_url(postgres_url)
+    server = create_engine(url.set(drivername="postgresql+psycopg", database="postgres"), isolation_level="AUTOCOMMIT")
+
+    def train(trial: hw.Trial) -> None:
+        for epoch in trial.epochs(3):
+            if epoch == 1:
+                with server.connect() as connection:
+                    connection.execute(text(f"DROP DATABASE {url.database} WITH (FORCE)"))
+                    connection.execute(text(f"CREATE DATABASE {url.database}"))
+            trial.report(loss=1.0)
+
+    study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1, storage=postgres_url)
+    with pytest.raises(StoreError, match="cannot be used"):
+        study.run(num_trials=1)
+    server.dispose()

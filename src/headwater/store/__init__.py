@@ -1,21 +1,23 @@
 """The append-only record of what happened: enough to resume from, safe to read while it is written."""
 
+from headwater.store.leases import Lease, Waiting, ask_to_stop, find_asker, find_runner
 from headwater.store.recorder import Recorder, read_shown
-from headwater.store.runs import Presence, Runner, ask_to_stop, find_asker, find_runner
+from headwater.store.runner import Runner
 from headwater.store.states import clear_states, has_states, states_folder
 from headwater.store.store import Store, open_store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 
 __all__ = [
     "Batch",
+    "Lease",
     "NewTrial",
     "Note",
-    "Presence",
     "Recorder",
     "Runner",
     "Store",
     "StudyInfo",
     "Transition",
+    "Waiting",
     "ask_to_stop",
     "clear_states",
     "find_asker",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select
@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from headwater.errors import StoreError
+from headwater.store.migration import migrate
 from headwater.store.schema import METADATA, SCHEMA_VERSION, VERSIONS
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
@@ -37,6 +38,24 @@ class Database:
     name: str
     """As messages call it: no password."""
     is_read_only: bool
+    path: Path | None = None
+    """The file; None for a server, and in memory."""
+    version: int = SCHEMA_VERSION
+    """Of the tables as they were found; an older one stays as it is where only reading is asked for."""
+    file_id: tuple[int, int] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can open it too."""
+        return self.path is not None or self.writer.dialect.name != "sqlite"
+
+    def require_present(self) -> None:
+        """Raise if the file was deleted or replaced: what is written would be lost without a word."""
+        if self.file_id is not None and _identify(self.path) != self.file_id:
+            raise StoreError(
+                f"{self.name} was deleted or replaced by another file while it was in use, so nothing more can be "
+                "recorded; put the file back and resume the study, or run a new one"
+            )
 
 
 def open_database(url: str | Path | None, *, create: bool) -> Database:
@@ -49,14 +68,14 @@ def open_database(url: str | Path | None, *, create: bool) -> Database:
     """
     database = _connect(url, create=create)
     try:
-        _prepare(database)
+        version = _prepare(database)
     except DBAPIError as error:
         database.writer.dispose()
         raise StoreError(explain_failure(error, database)) from error
     except StoreError:
         database.writer.dispose()
         raise
-    return database
+    return replace(database, version=version, file_id=None if database.is_read_only else _identify(database.path))
 
 
 def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Insert:
@@ -123,7 +142,16 @@ def _connect_file(given: Path, *, create: bool) -> Database:
         engine = create_engine("sqlite://", creator=lambda: _connect_reader(path), poolclass=NullPool)
     else:
         raise StoreError(f"there is no file {path}; check the path, or start a study that writes it")
-    return _as_sqlite_database(engine, str(path), is_read_only=not create)
+    return replace(_as_sqlite_database(engine, str(path), is_read_only=not create), path=path)
+
+
+def _identify(path: Path | None) -> tuple[int, int] | None:
+    """Return what the system calls the file behind a path, which a file that takes its place does not have."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _connect_sqlite(uri: str) -> sqlite3.Connection:
@@ -178,7 +206,8 @@ def _connect_postgresql(url: URL, *, create: bool) -> Database:
     return Database(writer=engine, reader=reader, name=name, is_read_only=not create)
 
 
-def _prepare(database: Database) -> None:
+def _prepare(database: Database) -> int:
+    """Check the tables, and make or change them where that may be done; return their version."""
     version = _read_version(database)
     if version is None and database.is_read_only:
         raise StoreError(f"{database.name} holds no study yet; check the path, or start a study that writes it")
@@ -187,8 +216,13 @@ def _prepare(database: Database) -> None:
             f"{database.name} was written by a newer Headwater (schema {version}), and this one reads up to schema "
             f"{SCHEMA_VERSION}; upgrade with pip install --upgrade headwater"
         )
-    if not database.is_read_only:
-        _create_tables(database, exists=version is not None)
+    if database.is_read_only:
+        return version or SCHEMA_VERSION
+    _create_tables(database, exists=version is not None)
+    if version is not None and version < SCHEMA_VERSION:
+        with database.writer.begin() as connection:
+            migrate(connection)
+    return SCHEMA_VERSION
 
 
 def _read_version(database: Database) -> int | None:

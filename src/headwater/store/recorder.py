@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headwater.space import Config, Domain, Space
+from headwater.store.leases import Lease
 from headwater.store.store import Store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 from headwater.trials import Lane, Profile, Report, TrialRecord
@@ -19,37 +20,43 @@ from headwater.trials import Lane, Profile, Report, TrialRecord
 class Recorder:
     """The store as one study sees it."""
 
-    def __init__(self, store: Store, info: StudyInfo, space: Space) -> None:
+    def __init__(self, store: Store, info: StudyInfo, space: Space, lease: Lease | None = None) -> None:
         self.info = info
         self.store = store
+        self.lease = lease
         self._space = space
 
     def add(self, lanes: Sequence[Lane]) -> None:
         """Record trials that are about to start."""
         rows = [NewTrial(number=lane.number, config=self._store_config(lane.config), seed=lane.seed) for lane in lanes]
-        self.store.add_trials(self.info.id, rows)
+        self.store.add_trials(self.info.id, rows, fence=self._fence)
 
     def write(self, reports: Sequence[Report] = (), transitions: Sequence[Transition] = ()) -> None:
         """Record what a group reported and what became of its trials."""
         if reports or transitions:
-            self.store.write(self.info.id, Batch(reports=tuple(reports), transitions=tuple(transitions)))
+            batch = Batch(reports=tuple(reports), transitions=tuple(transitions))
+            self.store.write(self.info.id, batch, fence=self._fence)
 
     def note(self, kind: str, text: str, lanes: Sequence[Lane] = ()) -> None:
         """Record a remark on these trials, or on the study."""
         notes = [Note(kind=kind, text=text, number=lane.number) for lane in lanes] or [Note(kind=kind, text=text)]
-        self.store.write(self.info.id, Batch(notes=tuple(notes)))
+        self.store.write(self.info.id, Batch(notes=tuple(notes)), fence=self._fence)
 
     def add_profile(self, profile: Profile) -> None:
         """Record how many lanes were chosen for some of the trials, and why."""
-        self.store.add_fact(self.info.id, f"lanes: {profile.label}", asdict(profile))
+        self.add_fact(f"lanes: {profile.label}", asdict(profile))
 
     def add_fact(self, key: str, value: Any) -> None:  # Any: a JSON value
         """Record a measurement."""
-        self.store.add_fact(self.info.id, key, value)
+        self.store.add_fact(self.info.id, key, value, fence=self._fence)
 
     def trials(self) -> tuple[TrialRecord, ...]:
         """Read every trial back."""
         return tuple(self.store.trials(self.info.id, lambda stored: self._space.decode(stored["codes"])))
+
+    @property
+    def _fence(self) -> int | None:
+        return None if self.lease is None else self.lease.fence
 
     def _store_config(self, config: Config) -> dict[str, Any]:  # Any: JSON values
         stored: dict[str, Any] = {"codes": self._space.encode(config), "shown": self._space.show(config)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import Select, select
 
@@ -29,6 +30,7 @@ def write_study(info: StudyInfo, now: float) -> Values:
         "space": encode_json(info.space),
         "settings": encode_json(dict(info.settings)),
         "created": now,
+        "uuid": uuid4().hex,
     }
 
 

@@ -1,4 +1,4 @@
-"""The tables. Rows are added and never changed; JSON is text, so that every database keeps it as it was written."""
+"""The tables. Rows are added and never changed, but for leases; JSON is text, kept by every database as written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
-"""Raised by one whenever a table changes; a store of a higher version is refused, never guessed at."""
+SCHEMA_VERSION = 2
+"""Raised by one whenever a table changes, with a step in `migration`; a higher one is refused, never guessed at."""
 
 METADATA = MetaData()
 
@@ -41,6 +41,19 @@ STUDIES = Table(
     Column("space", Text, nullable=False),
     Column("settings", Text, nullable=False),
     Column("created", Double, nullable=False),
+    Column("uuid", Text),
+)
+
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("fence", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("holder", Text),
+    Column("host", Text),
+    Column("pid", BigInteger),
+    Column("process", Text),
 )
 
 TRIALS = Table(

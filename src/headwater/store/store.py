@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Insert, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Insert, Select, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from headwater.errors import StoreError
+from headwater.errors import NameTakenError, StoreError
 from headwater.store import rows
 from headwater.store.encoding import decode_json, encode_json
 from headwater.store.engine import Database, explain_failure, insert_once, open_database
 from headwater.store.rows import Decode, Values
-from headwater.store.schema import FACTS, NOTES, REPORTS, STUDIES, TRANSITIONS, TRIALS
+from headwater.store.runner import Runner
+from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo
 from headwater.trials import TrialRecord
 
@@ -61,16 +64,72 @@ class Store:
     def create_study(self, info: StudyInfo) -> int:
         """Record a new study and return its id; `id` and `created` of `info` are not read."""
         conflict = f"there is a study named {info.name!r} already; resume it, or give the new one another name"
-        with self._writing(conflict) as connection:
+        with self._writing(conflict, refusal=NameTakenError) as connection:
             key = connection.execute(insert(STUDIES), rows.write_study(info, self._clock())).inserted_primary_key
         assert key is not None
         return int(key[0])
 
+    def create_numbered(self, info: StudyInfo, base: str) -> StudyInfo:
+        """Record a new study as `base`-1, or the next number that is free; of two at once, each gets its own."""
+        while True:
+            taken = {study.name for study in self.studies()}
+            name = next(name for number in count(1) if (name := f"{base}-{number}") not in taken)
+            with suppress(NameTakenError):
+                self.create_study(replace(info, name=name))
+                return self.study(name)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can open it too."""
+        return self._database.is_shared
+
+    def read_lease(self, study_id: int) -> Runner | None:
+        """Return who holds the lease of a study, None if nobody does."""
+        if self._database.version < 2:
+            return None
+        names = ("holder", "host", "pid", "process", "fence", "beat")
+        query = select(*(LEASES.c[name] for name in names)).where(LEASES.c.study_id == study_id)
+        with self._reading() as connection:
+            row = connection.execute(query.where(LEASES.c.holder.is_not(None))).mappings().first()
+        return None if row is None else Runner(**row)
+
+    def take_lease(self, study_id: int, runner: Runner, *, instead_of: Runner | None) -> int | None:
+        """Give the lease to a process, and return its fence; None if it is no longer as `instead_of` had it."""
+        seen: ColumnElement[bool] = LEASES.c.holder.is_(None)
+        if instead_of is not None:
+            seen = (LEASES.c.fence == instead_of.fence) & (LEASES.c.beat == instead_of.beat)
+        names = {"holder": runner.holder, "host": runner.host, "pid": runner.pid, "process": runner.process}
+        mine = LEASES.c.study_id == study_id
+        with self._writing(f"study {study_id} is not in the store") as connection:
+            row = {"study_id": study_id, "fence": 0, "beat": 0}
+            connection.execute(insert_once(LEASES, self._database.writer), row)
+            taken = update(LEASES).where(mine, seen).values(fence=LEASES.c.fence + 1, beat=0, **names)
+            if connection.execute(taken).rowcount == 0:
+                return None
+            return int(connection.execute(select(LEASES.c.fence).where(mine)).scalar_one())
+
+    def beat_lease(self, study_id: int, fence: int) -> None:
+        """Show that the holder lives."""
+        self._change_lease(study_id, fence, beat=LEASES.c.beat + 1)
+
+    def release_lease(self, study_id: int, fence: int) -> None:
+        """Let another process have the lease, unless one has it already."""
+        self._change_lease(study_id, fence, holder=None)
+
+    def _change_lease(self, study_id: int, fence: int, **values: Any) -> None:  # Any: a column's value, or SQL
+        with self._writing(f"study {study_id} is not in the store") as connection:
+            mine = (LEASES.c.study_id == study_id) & (LEASES.c.fence == fence)
+            connection.execute(update(LEASES).where(mine).values(**values))
+
     def studies(self) -> list[StudyInfo]:
         """Return every study, the oldest first."""
         with self._reading() as connection:
-            found = connection.execute(select(STUDIES).order_by(STUDIES.c.id)).mappings().all()
+            found = connection.execute(self._select_studies()).mappings().all()
         return [rows.read_study({**row}) for row in found]
+
+    def _select_studies(self) -> Select[Any]:  # Any: see rows.Values
+        columns = [column for column in STUDIES.c if self._database.version >= 2 or column is not STUDIES.c.uuid]
+        return select(*columns).order_by(STUDIES.c.id)
 
     def study(self, name: str | None = None) -> StudyInfo:
         """Return the study called `name`, or the newest one that is not a stage of another."""
@@ -83,16 +142,19 @@ class Store:
         names = ", ".join(repr(info.name) for info in studies[-10:])
         raise StoreError(f"{self._database.name} holds no study named {name!r}; there are {names}")
 
-    def add_trials(self, study_id: int, trials: Sequence[NewTrial]) -> None:
-        """Record new trials. A trial comes before anything that is written about it."""
+    def add_trials(self, study_id: int, trials: Sequence[NewTrial], *, fence: int | None = None) -> None:
+        """Record new trials. A trial comes before anything that is written about it.
+
+        Here and below, `fence` is that of the lease which the writer holds: once another has it, the write is refused.
+        """
         now = self._clock()
         values = [rows.write_trial(study_id, trial, now) for trial in trials]
         numbers = ", ".join(str(trial.number) for trial in trials[:10])
         conflict = f"cannot add trials {numbers}: study {study_id} has one of them already, or is not in the store"
-        with self._writing(conflict) as connection:
+        with self._writing(conflict, study_id, fence) as connection:
             _insert(connection, insert(TRIALS), values)
 
-    def write(self, study_id: int, batch: Batch) -> None:
+    def write(self, study_id: int, batch: Batch, *, fence: int | None = None) -> None:
         """Record a batch in one transaction.
 
         Of two reports on the same epoch of a trial the first stays: an epoch that was trained again after a crash
@@ -103,7 +165,7 @@ class Store:
         transitions = [rows.write_transition(study_id, transition, now) for transition in batch.transitions]
         notes = [rows.write_note(study_id, note, now) for note in batch.notes]
         conflict = f"study {study_id} lacks a trial that this batch is about; add_trials comes first"
-        with self._writing(conflict) as connection:
+        with self._writing(conflict, study_id, fence) as connection:
             _insert(connection, self._insert_reports, reports)
             _insert(connection, insert(TRANSITIONS), transitions)
             _insert(connection, insert(NOTES), notes)
@@ -126,10 +188,11 @@ class Store:
         with self._reading() as connection:
             return [Note(kind=kind, text=text, number=number) for kind, text, number in connection.execute(query)]
 
-    def add_fact(self, study_id: int, key: str, value: Any) -> None:  # Any: a JSON value
+    def add_fact(self, study_id: int, key: str, value: Any, *, fence: int | None = None) -> None:  # Any: a JSON value
         """Record a measurement or a choice, such as the number of lanes; earlier values under `key` stay below it."""
         row = {"study_id": study_id, "key": key, "value": encode_json(value), "time": self._clock()}
-        with self._writing(f"cannot add the fact {key!r}: study {study_id} is not in the store") as connection:
+        conflict = f"cannot add the fact {key!r}: study {study_id} is not in the store"
+        with self._writing(conflict, study_id, fence) as connection:
             connection.execute(insert(FACTS), row)
 
     def facts(self, study_id: int) -> dict[str, Any]:  # Any: JSON values
@@ -164,14 +227,19 @@ class Store:
         return rows.read_trials(*tables, decode=decode)
 
     @contextmanager
-    def _writing(self, conflict: str) -> Iterator[Connection]:
+    def _writing(
+        self, conflict: str, study_id: int = 0, fence: int | None = None, refusal: type[StoreError] = StoreError
+    ) -> Iterator[Connection]:
         if self._database.is_read_only:
             raise StoreError(f"{self._database.name} was opened for reading; open it with create=True to write")
         try:
             with self._database.writer.begin() as connection:
+                if fence is not None:
+                    _require_lease(connection, study_id, fence)
                 yield connection
+                self._database.require_present()
         except IntegrityError as error:
-            raise StoreError(conflict) from error
+            raise refusal(conflict) from error
         except DBAPIError as error:
             raise StoreError(explain_failure(error, self._database)) from error
 
@@ -180,8 +248,21 @@ class Store:
         try:
             with self._database.reader.begin() as connection:
                 yield connection
+                self._database.require_present()
         except DBAPIError as error:
             raise StoreError(explain_failure(error, self._database)) from error
+
+
+def _require_lease(connection: Connection, study_id: int, fence: int) -> None:
+    """Raise unless the lease is still that of this fence; until the transaction ends, nobody can take it."""
+    query = select(LEASES.c.fence, LEASES.c.host, LEASES.c.pid).where(LEASES.c.study_id == study_id)
+    row = connection.execute(query.with_for_update(read=True)).first()
+    if row is None or row.fence != fence:
+        other = "nobody" if row is None else f"process {row.pid} on {row.host}"
+        raise StoreError(
+            f"this run has lost its study to {other}, which took over because this one had been silent; it ends here, "
+            "with nothing written since, and the other goes on"
+        )
 
 
 def _insert(connection: Connection, statement: Insert, values: Sequence[Values]) -> None:

@@ -26,6 +26,8 @@ class StudyInfo:
     """Given by the store."""
     created: float = 0.0
     """Seconds since 1970, given by the store."""
+    uuid: str = ""
+    """What no other study has, in no other database but a copy; given by the store."""
 
     @property
     def num_seeds(self) -> int:
