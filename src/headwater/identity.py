@@ -67,9 +67,8 @@ def _describe_surrogate(surrogate: object) -> str | None:
     if not isinstance(surrogate, Surrogate):
         return None
     one = surrogate
-    rules = f"rules from 1/{one.scale}" + (f" with decay {one.decay_exponent:g}" if one.decay_exponent != 1 else "")
-    rules += ", readout from zero" if one.zero_readout else ""
-    return f"1/{one.at} of the width ({rules}, none below {one.min_width})"
+    decay = f"decay by the power {one.decay_exponent:g}, " if one.decay_exponent != 1 else ""
+    return f"1/{one.at} of the width ({decay}none below {one.min_width})"
 
 
 def _describe_space(study: Study) -> list[dict[str, Any]]:  # Any: JSON values

@@ -168,12 +168,11 @@ def _save_weights(study: str | None, storage: str, path: Path) -> None:
     from safetensors.torch import save_file
 
     from headwater.store import states_folder
-    from headwater.train.keeping import plain_weights
     from headwater.train.shelf import Shelf
 
     stored = read_stored(study, storage)
     home = stored.target_study or stored.info.name
-    models = plain_weights(Shelf(states_folder(storage, home)).load_kept())
+    models = Shelf(states_folder(storage, home)).load_kept().models
     places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
     for place, weights in zip(places, models, strict=True):
         save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)

@@ -123,6 +123,6 @@ def _build_workshop(study: Study, means: Means, tell: Tell) -> Workshop:
 def _build_scaling(surrogate: object) -> Scaling | None:
     from headwater.train.scaling import Scaling
 
-    if not isinstance(surrogate, Surrogate) or surrogate.scale == surrogate.at == 1:
-        return None
-    return None if surrogate.at is None else Scaling(surrogate, surrogate.at)
+    if not isinstance(surrogate, Surrogate) or surrogate.at in (None, 1):
+        return None  # the target trains as it is written
+    return Scaling(surrogate, surrogate.at)

@@ -46,8 +46,7 @@ class Tied(nn.Module):
 
 INPUT = Ratio(role=Role.INPUT, m_out=3.0)
 HIDDEN = Ratio(role=Role.HIDDEN, m_in=3.0, m_out=3.0)
-READOUT = Ratio(role=Role.READOUT, m_in=3.0, forward=1 / 3)
-INNER_READOUT = Ratio(role=Role.READOUT, m_in=3.0)
+READOUT = Ratio(role=Role.READOUT, m_in=3.0)
 VECTOR = Ratio(role=Role.VECTOR, m_out=3.0)
 FIXED = Ratio(role=Role.FIXED)
 
@@ -93,7 +92,7 @@ def test_a_matrix_of_a_recurrent_network_is_as_in_a_linear_layer() -> None:
     ratios = compare(lambda w: nn.LSTM(5, w, num_layers=2, proj_size=3, bidirectional=True))
     assert ratios["weight_ih_l0"] == INPUT
     assert ratios["weight_hh_l0"] == INPUT
-    assert ratios["weight_hr_l1_reverse"] == INNER_READOUT
+    assert ratios["weight_hr_l1_reverse"] == READOUT
     assert ratios["bias_hh_l1"] == VECTOR
     assert compare(lambda w: nn.GRU(5, w))["weight_hh_l0"] == HIDDEN
 
@@ -104,16 +103,16 @@ def test_attention_holds_hidden_matrices() -> None:
     assert ratios["in_proj_bias"] == ratios["bias_k"] == VECTOR
 
 
-def test_keys_of_another_width_are_read_without_a_factor() -> None:
+def test_keys_of_another_width_are_read_out() -> None:
     ratios = compare(lambda w: nn.MultiheadAttention(8, 2, kdim=w, vdim=8))
-    assert ratios["k_proj_weight"] == INNER_READOUT
+    assert ratios["k_proj_weight"] == READOUT
     assert ratios["q_proj_weight"] == FIXED
 
 
 @pytest.mark.parametrize("head_first", [True, False])
-def test_a_readout_that_shares_an_embedding_is_an_input_with_a_factor(head_first: bool) -> None:
+def test_a_readout_that_shares_an_embedding_is_an_input(head_first: bool) -> None:
     ratios = compare(lambda w: Tied(w, head_first=head_first))
-    assert ratios["first.weight"] == Ratio(role=Role.INPUT, m_out=3.0, forward=1 / 3)
+    assert ratios["first.weight"] == Ratio(role=Role.INPUT, m_out=3.0)
     assert ratios["second.bias" if not head_first else "first.bias"] == FIXED
 
 
@@ -137,7 +136,7 @@ def test_names_of_shared_parameters_and_buffers_may_be_among_the_shapes() -> Non
 
 
 def test_three_growing_dimensions_are_refused_by_name() -> None:
-    with pytest.raises(CannotScaleError, match=r"`table` grows from \[4, 4, 4\] to \[12, 12, 12\]"):
+    with pytest.raises(CannotScaleError, match=r"`table` goes from \[4, 4, 4\] to \[12, 12, 12\]"):
         compare(lambda w: Holder(w, w, w))
 
 
@@ -166,7 +165,7 @@ def test_a_reparametrized_weight_is_refused() -> None:
         compare(lambda w: nn.utils.parametrizations.weight_norm(nn.Linear(w, w)))
 
 
-@pytest.mark.parametrize(("role", "expected"), [(Role.READOUT, INNER_READOUT), (Role.VECTOR, VECTOR)])
+@pytest.mark.parametrize(("role", "expected"), [(Role.READOUT, READOUT), (Role.VECTOR, VECTOR)])
 def test_what_a_shape_cannot_tell_is_refused_until_someone_says_it(role: Role, expected: Ratio) -> None:
     with pytest.raises(CannotScaleError, match=r"Role\.READOUT"):
         compare(lambda w: Holder(w, 7))
@@ -193,7 +192,7 @@ def test_gpt2_of_hugging_face_is_read_aright() -> None:
 
     ratios = compare(build, base=8, width=24)
     block = "transformer.h.0."
-    assert ratios["transformer.wte.weight"] == Ratio(role=Role.INPUT, m_out=3.0, forward=1 / 3)
+    assert ratios["transformer.wte.weight"] == Ratio(role=Role.INPUT, m_out=3.0)
     assert ratios["transformer.wpe.weight"] == INPUT
     assert {ratios[f"{block}{name}.weight"] for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc")} == {HIDDEN}
     assert ratios[f"{block}ln_1.weight"] == ratios[f"{block}attn.c_attn.bias"] == VECTOR

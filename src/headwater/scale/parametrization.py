@@ -1,25 +1,27 @@
-"""How learning rates, decays and the forward pass go with width, so that the best settings of a base suit every width.
+"""How learning rates and decays go with width, so that the best settings of a surrogate are those of its target.
 
-All rules follow from three sizes: a unit's activation and its change by one update stay as they are, and the gradient
-of a unit falls as 1/width (Yang and Hu, 2021; as one rule for every shape, Yang, Simon and Bernstein, 2023). For a
-parameter whose fans are m_in and m_out times those of the base, read through a factor f in the forward pass:
+The target is the base that all rules count from: it trains as plain PyTorch would train it. The surrogate carries the
+multipliers. They follow from three sizes: a unit's activation and its change by one update stay as they are, and the
+gradient of a unit goes as 1/width (Yang and Hu, 2021; as one rule for every shape, Yang, Simon and Bernstein, 2023).
+For a parameter whose fans are m_in and m_out times those of the target:
 
 =====================  ==================  ==================================================
 optimizer              learning rate by    weight decay by
 =====================  ==================  ==================================================
-SGD                    m_out / (m_in f²)   its inverse, so that the shrinking per step stays
-Adam family            1 / (m_in f)        decoupled: its inverse; coupled: m_in f² / m_out
+SGD                    m_out / m_in        its inverse, so that the shrinking per step stays
+Adam family            1 / m_in            decoupled: its inverse; coupled: m_in / m_out
 =====================  ==================  ==================================================
 
-The Adam family divides a gradient by its own size: Adam, AdamW, NAdam, RAdam, Adamax, RMSprop (a running mean of
-squares) and Adagrad (their sum, which lowers the rate over time alike in all widths). Its `eps` is compared with
-gradients, so it falls as they do, by f / m_out (Dey et al., 2025).
+The Adam family divides a gradient by its own size, so that a step is as large as the rate: Adam, AdamW, NAdam, RAdam,
+Adamax, RMSprop (a running mean of squares) and Adagrad (their sum, which lowers the rate over time alike in all
+widths). Its `eps` is compared with gradients, so it goes as they do, by 1 / m_out (Dey et al., 2025). Momentum is a mean
+over steps and no matter of width.
 
-Coupled decay (an L2 penalty that goes through Adam's division) must keep its proportion to the gradient, which is what
-the rule of SGD says too. The `mup` package multiplies it by m_in instead, as if it were decoupled; the decay then
-outgrows the gradient with width. No rule is exact here: the learnt part of a hidden matrix goes as 1/m_in, but its
-random part as the square root of that; and in the first step, where a readout of zero gives no gradient, the decay
-alone moves the weights, by a whole learning rate. AdamW carries over better.
+Coupled decay (an L2 penalty, part of the gradient) must keep its proportion to the gradient. Gradients go as 1 / m_out,
+and what a weight has learnt as 1 / m_in, so the decay goes as m_in / m_out. With SGD that is the inverse of the rate;
+under Adam's division it is the same rule, since it is about what goes into the division. The `mup` package multiplies
+it by m_in instead, as if it were decoupled. No rule is exact here: the random part of a hidden matrix goes as the
+square root of 1 / m_in. AdamW carries over better.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwater.errors import CannotScaleError
-from headwater.scale.roles import Ratio, Role, is_plain_layer
+from headwater.scale.roles import Ratio
 
 Params: TypeAlias = nn.Module | Iterable[Any]
 """What an optimizer takes, and a module: parameters, `(name, parameter)` pairs, or groups of either."""
@@ -44,6 +46,7 @@ _BETAS_KINDS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
 _SIGN_KINDS = _BETAS_KINDS | {"Adagrad", "RMSprop"}
 _KINDS = _GRADIENT_KINDS | _SIGN_KINDS
 _SCALED = ("lr", "weight_decay", "eps")
+_NO_OPTIONS: Mapping[str, Any] = {}
 
 _RATES: Mapping[str, frozenset[str]] = {
     "OneCycleLR": frozenset({"max_lr"}),
@@ -109,45 +112,34 @@ def multipliers(
     kind: type[Optimizer] | str,
     ratios: Mapping[str, Ratio],
     *,
+    options: Mapping[str, Any] = _NO_OPTIONS,
     decay_exponent: float = 1.0,
     depth: Depth | None = None,
-    is_decoupled: bool | None = None,
 ) -> Multipliers:
     """Return what the settings of an optimizer are multiplied by in a model with these ratios to its base.
 
     Args:
         kind: A class of `torch.optim` or its name.
         ratios: Those of the model to its base, by parameter name.
+        options: What the optimizer is given; `decoupled_weight_decay` decides, where AdamW does not, whether weights
+            decay apart from the gradient.
         decay_exponent: The decay goes with the inverse of the rates to this power. 1 keeps the shrinking per step (Wang
             and Aitchison, 2024); 1/2 lets the decay of AdamW grow as the square root of width (Fan et al., 2025).
         depth: A change of the number of residual blocks.
-        is_decoupled: Whether weights decay apart from the gradient; only AdamW does so by itself.
 
     Raises:
         CannotScaleError: No rule is known for this optimizer.
     """
     name = _name_of(kind)
-    if is_decoupled is None:
-        is_decoupled = name == "AdamW"
     rates = {key: _rate(name, key, ratio, depth) for key, ratio in ratios.items()}
-    shrinking = rates if is_decoupled else {key: _rate("SGD", key, ratio, depth) for key, ratio in ratios.items()}
+    decayed = name if _is_decoupled(name, options) else "SGD"
+    shrinking = {key: _rate(decayed, key, ratio, depth) for key, ratio in ratios.items()}
     return Multipliers(
         lr=rates,
         decay={key: 1.0 if rate == 1 else rate**-decay_exponent for key, rate in shrinking.items()},
         eps={key: 1.0 if name in _GRADIENT_KINDS else _gradient(key, ratio, depth) for key, ratio in ratios.items()},
         defaults=_defaults_of(name),
     )
-
-
-def forward_factors(model: nn.Module, ratios: Mapping[str, Ratio]) -> dict[str, float]:
-    """Return what the input of each readout is multiplied by, by the name of its module; the bias is untouched."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    factors = {}
-    for module_name, module in model.named_modules():
-        for key, parameter in module._parameters.items():
-            if parameter is not None and is_plain_layer(module, key, parameter):
-                factors[module_name] = ratios[names[id(parameter)]].forward
-    return {module_name: factor for module_name, factor in factors.items() if factor != 1}
 
 
 def split_groups(
@@ -255,8 +247,7 @@ def _defaults_of(name: str) -> dict[str, Any]:
 
 def _rate(kind: str, name: str, ratio: Ratio, depth: Depth | None) -> float:
     """The learning-rate multiplier: an update changes the output of its layer alike in every width and depth."""
-    is_factored = ratio.role is Role.READOUT and ratio.forward != 1
-    steps = 1.0 if is_factored else 1.0 / ratio.m_in
+    steps = 1.0 / ratio.m_in
     if depth is not None and name in depth.parameters:
         steps *= depth.ratio ** (depth.alpha - 1)
     return steps / _gradient(name, ratio, depth) if kind in _GRADIENT_KINDS else steps
@@ -264,9 +255,8 @@ def _rate(kind: str, name: str, ratio: Ratio, depth: Depth | None) -> float:
 
 def _gradient(name: str, ratio: Ratio, depth: Depth | None) -> float:
     """How large a gradient is, in that of the base."""
-    forward = ratio.forward if ratio.role is Role.READOUT else 1.0
     branch = depth.branch_factor if depth is not None and name in depth.parameters else 1.0
-    return forward / ratio.m_out * branch
+    return branch / ratio.m_out
 
 
 def _scale_of(multipliers: Multipliers, name: str) -> _Scale:

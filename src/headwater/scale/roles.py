@@ -1,13 +1,13 @@
-"""What each parameter is to a model's width: the dimensions that differ from the base are those that grow."""
+"""What each parameter is to a model's width: the dimensions that differ from the target's are those that shrink."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from headwater.errors import CannotScaleError
@@ -20,11 +20,11 @@ class Role(Enum):
     """How a parameter's size goes with width; the rules of a parametrization are by role."""
 
     INPUT = "input"
-    """Only its fan-out grows: what reads the data, and tables that are looked up."""
+    """Only its fan-out goes with width: what reads the data, and tables that are looked up."""
     HIDDEN = "hidden"
-    """Both fans grow: matrices and full convolutions between layers."""
+    """Both fans do: matrices and full convolutions between layers."""
     READOUT = "readout"
-    """Only its fan-in grows: what writes the answer."""
+    """Only its fan-in does: what writes the answer."""
     VECTOR = "vector"
     """One number for each unit: biases, gains, depthwise convolutions, tables of positions."""
     FIXED = "fixed"
@@ -33,18 +33,11 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How much larger than in the base a parameter's fans are."""
+    """A parameter's fans, in those that it has in the base: below 1 in a surrogate, whose base is the target."""
 
     role: Role
     m_in: float = 1.0
     m_out: float = 1.0
-    forward: float = 1.0
-    """What the input of the layer that reads out with this parameter is multiplied by.
-
-    1/m_in for a readout, also for one that shares its weight with an embedding (which keeps the role of an input). 1
-    for a readout whose layer has no input of its own to multiply, such as the projection inside an LSTM: its rule
-    carries the factor in the learning rate instead.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +46,6 @@ class _Fans:
 
     outs: tuple[int, ...]
     ins: tuple[int, ...]
-    is_plain: bool = False
-    """Whether the layer does nothing with its first input but multiply it by this weight."""
 
 
 def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -69,7 +60,7 @@ def find_ratios(
 
     Layers of PyTorch and those that look like them (`in_features` and `out_features`, the `Conv1D` of Hugging Face) say
     themselves which dimension is the fan-in. A parameter that a module of another kind holds is one number per unit if
-    one of its dimensions grows, and `[..., out, ..., in]` if two do. What cannot be told from the shape, `[width, n]`
+    one of its dimensions differs, and `[..., out, ..., in]` if two do. What cannot be told from the shape, `[width, n]`
     in a module of unknown kind, is refused unless `roles` settles it.
 
     Args:
@@ -90,20 +81,6 @@ def find_ratios(
         else:
             ratios[name] = _joined(name, [_ratio(name, *use, growth) for use in uses[id(parameter)]])
     return ratios
-
-
-def readouts_of(model: nn.Module, ratios: Mapping[str, Ratio]) -> Iterator[tuple[str, nn.Module, str]]:
-    """Find each readout: the name of its parameter, the module that holds it, and its key in that module."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for module in model.modules():
-        for key, parameter in module._parameters.items():
-            if parameter is not None and ratios[names[id(parameter)]].role is Role.READOUT:
-                yield names[id(parameter)], module, key
-
-
-def is_plain_layer(module: nn.Module, key: str, weight: Tensor) -> bool:
-    """Tell whether a module only multiplies its first input by this weight, and adds a bias perhaps."""
-    return _fans_of(module, key, weight.shape).is_plain
 
 
 def _require_same_names(model: nn.Module, base_shapes: Mapping[str, Sequence[int]]) -> None:
@@ -129,7 +106,7 @@ def _uses_of(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
 
 
 def _growth(name: str, shape: Sequence[int], base_shape: Sequence[int]) -> tuple[float, ...]:
-    """How much each dimension has grown."""
+    """Each dimension, in that of the base."""
     if len(shape) != len(base_shape):
         raise CannotScaleError(
             f"`{name}` has {len(shape)} dimensions and {len(base_shape)} in the base; change widths alone"
@@ -138,14 +115,14 @@ def _growth(name: str, shape: Sequence[int], base_shape: Sequence[int]) -> tuple
     num_growing = sum(ratio != 1 for ratio in growth)
     if num_growing > 2:
         raise CannotScaleError(
-            f"`{name}` grows from {list(base_shape)} to {list(shape)} in {num_growing} dimensions, and rules are known "
+            f"`{name}` goes from {list(base_shape)} to {list(shape)} in {num_growing} dimensions, and rules are known "
             "for two at most; keep one of these widths fixed, or tune without a surrogate"
         )
     return growth
 
 
 def _settled(role: Role, growth: Sequence[float]) -> Ratio:
-    """A parameter whose role someone has settled; its factor goes to the learning rate, since its layer is unknown."""
+    """A parameter whose role someone has settled."""
     growing = [ratio for ratio in growth if ratio != 1]
     if role is Role.HIDDEN:
         return Ratio(role=role, m_in=growing[-1], m_out=math.prod(growing[:-1]))
@@ -159,7 +136,7 @@ def _joined(name: str, ratios: Sequence[Ratio]) -> Ratio:
     inputs = [ratio for ratio in ratios if ratio.role in (Role.INPUT, Role.VECTOR)]
     readouts = [ratio for ratio in ratios if ratio.role is Role.READOUT]
     if inputs and readouts and _widths(inputs) == _widths(readouts):
-        return Ratio(role=Role.INPUT, m_out=inputs[0].m_out, forward=readouts[0].forward)
+        return Ratio(role=Role.INPUT, m_out=inputs[0].m_out)
     if len(set(ratios)) > 1:
         found = sorted({ratio.role.value for ratio in ratios})
         raise CannotScaleError(
@@ -187,7 +164,7 @@ def _ratio(name: str, module: nn.Module, key: str, growth: Sequence[float]) -> R
         return Ratio(role=Role.VECTOR, m_out=math.prod(growth))
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and growth[0] != 1:
         raise CannotScaleError(
-            f"`{name}` grows in the number of its rows, which is no width; keep the size of the vocabulary, or the "
+            f"`{name}` differs in the number of its rows, which is no width; keep the size of the vocabulary, or the "
             "number of positions, fixed"
         )
     fans = _fans_of(module, key, shape)
@@ -198,16 +175,16 @@ def _is_depthwise(module: nn.Module, shape: Sequence[int], growth: Sequence[floa
     """Each unit has a kernel of its own, or a group of units of fixed size has."""
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         return module.groups > 1 and growth[1] == 1
-    return isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1 and shape[1] == 1
+    return isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1 and shape[1] == growth[1] == 1
 
 
 def _fans_of(module: nn.Module, key: str, shape: Sequence[int]) -> _Fans:
     """The fans of a weight as its module lays them out; none if the module is of unknown kind."""
     kernel = tuple(range(2, len(shape)))
     if isinstance(module, nn.modules.conv._ConvTransposeNd) and key == "weight":
-        return _Fans((1,), (0, *kernel), is_plain=True)
+        return _Fans((1,), (0, *kernel))
     if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and key == "weight":
-        return _Fans((0,), (1, *kernel), is_plain=True)
+        return _Fans((0,), (1, *kernel))
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and key == "weight":
         return _Fans((1,), (0,))
     if isinstance(module, nn.Bilinear) and key == "weight":
@@ -221,12 +198,12 @@ def _fans_by_features(module: nn.Module, key: str, shape: Sequence[int]) -> _Fan
     """The fans of a weight whose module, though none of PyTorch's, says how many inputs and outputs it has."""
     if key == "weight" and len(shape) == 2:
         if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
-            return _Fans((1,), (0,), is_plain=True)
+            return _Fans((1,), (0,))
         outs, ins = (getattr(module, word, None) for word in ("out_features", "in_features"))
         if tuple(shape) == (outs, ins):
-            return _Fans((0,), (1,), is_plain=True)
+            return _Fans((0,), (1,))
         if tuple(shape) == (ins, outs):
-            return _Fans((1,), (0,), is_plain=True)
+            return _Fans((1,), (0,))
     return _Fans((), ())
 
 
@@ -235,13 +212,13 @@ def _by_fans(name: str, fans: _Fans, growth: Sequence[float]) -> Ratio:
     m_out = math.prod(growth[dim] for dim in fans.outs)
     if sum(growth[dim] != 1 for dim in fans.ins) > 1:
         raise CannotScaleError(
-            f"two dimensions of the fan-in of `{name}` grow together, and rules are known for one; keep one of these "
+            f"two dimensions of the fan-in of `{name}` go together, and rules are known for one; keep one of these "
             "widths fixed, or tune without a surrogate"
         )
     if m_in == 1:
         return Ratio(role=Role.INPUT, m_out=m_out)
     if m_out == 1:
-        return Ratio(role=Role.READOUT, m_in=m_in, forward=1 / m_in if fans.is_plain else 1.0)
+        return Ratio(role=Role.READOUT, m_in=m_in)
     return Ratio(role=Role.HIDDEN, m_in=m_in, m_out=m_out)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from headwater.errors import StoreError
 from headwater.train.engines import LaneState
 
-FORMAT = "headwater lane state 1"
+FORMAT = "headwater lane state 2"
 
 
 def save_state(state: LaneState, path: Path) -> None:

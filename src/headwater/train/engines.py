@@ -25,7 +25,6 @@ from headwater.fuse.schedulers import fuse_scheduler
 from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
 from headwater.scale.parametrization import SplitGroups
-from headwater.scale.starting import factors_of
 from headwater.train.inheriting import own_optimizer, own_scheduler
 from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
@@ -43,8 +42,6 @@ class LaneState:
     optimizers: list[dict[str, Any]] = field(default_factory=list)
     schedulers: list[dict[str, Any]] = field(default_factory=list)
     num_passes: list[int] = field(default_factory=list)
-    factors: list[dict[str, float]] = field(default_factory=list)
-    """What the input of some layers of each model was multiplied by, by the layer's name."""
     is_inherited: bool = False
     """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
 
@@ -131,7 +128,6 @@ class PlainEngine:
             models=[copy.deepcopy(model.state_dict()) for model in self._models],
             optimizers=[copy.deepcopy(optimizer.state_dict()) for optimizer in self._optimizers],
             schedulers=[copy.deepcopy(scheduler.state_dict()) for scheduler in self._schedulers],
-            factors=[factors_of(model) for model in self._models],
         )
 
     def narrow(self, places: Sequence[int]) -> None:
@@ -240,7 +236,6 @@ class LaneEngine:
             models=[lane_state(model, place) for model in self._models],
             optimizers=[optimizer.lane_state(place) for optimizer in self._optimizers],
             schedulers=[scheduler.lane_state(place) for scheduler in self._schedulers],
-            factors=[factors_of(model) for model in self._models],
         )
 
     def narrow(self, places: Sequence[int]) -> None:

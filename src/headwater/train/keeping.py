@@ -10,19 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import LanesLeave
-from headwater.scale.starting import folded_state, load_folded
 from headwater.space.configuration import freeze
 from headwater.train.engines import LaneState, ModelSource, PlainEngine
 from headwater.train.looking import EndAtOnce
 from headwater.train.seeding import seed_everything
 from headwater.train.trial import Trial
 from headwater.trials import Lane
-
-
-def plain_weights(state: LaneState) -> list[dict[str, Tensor]]:
-    """Return the weights of each model as plain PyTorch has them, for the model as the function writes it."""
-    factors = state.factors or [{}] * len(state.models)
-    return [folded_state(weights, own) for weights, own in zip(state.models, factors, strict=True)]
 
 
 def rebuild_models(function: Callable[[Trial], Any], lane: Lane, state: LaneState) -> list[nn.Module]:
@@ -32,8 +25,8 @@ def rebuild_models(function: Callable[[Trial], Any], lane: Lane, state: LaneStat
     seed_everything(trial.seed)
     with suppress(LanesLeave):
         function(trial)
-    for model, weights in zip(engine.models, plain_weights(state), strict=True):
-        load_folded(model, weights)
+    for model, weights in zip(engine.models, state.models, strict=True):
+        model.load_state_dict(weights)
         model.eval()
     return engine.models
 

@@ -25,13 +25,11 @@ class Surrogate:
     scale: int | str = 8
     """How many times narrower; "auto" takes the narrowest whose ranking agrees with that of twice its width."""
     at: int | None = None
-    """Train everything at this scale and end there, under the rules that count from `scale`; None: search and train."""
+    """Train everything at this scale and end there; None: search, check and train the target."""
     min_width: int = 8
     """No width goes below this; one that is there already stays."""
     decay_exponent: float = 1.0
     """How weight decay goes with the rates: 1 keeps the shrinking per step, 0 the decay itself."""
-    zero_readout: bool = False
-    """Whether the last layer starts from zero in every width; else it starts as it is drawn at the surrogate's."""
     eager: bool = True
     """Whether the best so far starts on the target when half of the trials are done and a core is idle."""
     num_checked: int = 6
@@ -54,8 +52,7 @@ class Surrogate:
             raise StudyError(f"surrogate at is {self.at} with scale 'auto'; give scale as a whole number too")
         for name, low, high in (("decay_exponent", 0, None), ("min_agreement", -1, 1), ("time_share", 0, 1)):
             read_number(f"surrogate {name}", getattr(self, name), low, high)
-        for name in ("zero_readout", "eager"):
-            check_one_of(f"surrogate {name}", getattr(self, name), (True, False))
+        check_one_of("surrogate eager", self.eager, (True, False))
         if self.untransferable is not None and not _is_names(self.untransferable):
             raise StudyError(f"surrogate untransferable is {self.untransferable!r}; it must be a list of keys, or None")
 
