@@ -14,8 +14,8 @@ Adam family            1 / m_in            decoupled: its inverse; coupled: m_in
 
 The Adam family divides a gradient by its own size, so that a step is as large as the rate: Adam, AdamW, NAdam, RAdam,
 Adamax, RMSprop (a running mean of squares) and Adagrad (their sum, which lowers the rate over time alike in all
-widths). Its `eps` is compared with gradients, so it goes as they do, by 1 / m_out (Dey et al., 2025). Momentum is a mean
-over steps and no matter of width.
+widths). Its `eps` is compared with gradients, so it goes as they do, by 1 / m_out (Dey et al., 2025). Momentum is a
+mean over steps and no matter of width.
 
 Coupled decay (an L2 penalty, part of the gradient) must keep its proportion to the gradient. Gradients go as 1 / m_out,
 and what a weight has learnt as 1 / m_in, so the decay goes as m_in / m_out. With SGD that is the inverse of the rate;
