@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError
 from headwater.scale.checks import CoordinateCheck, check_coordinates, draw_svg
-from headwater.scale.parametrization import forward_factors, multipliers, split_groups
+from headwater.scale.initialisation import spread_weights
+from headwater.scale.parametrization import multipliers, split_groups
 from headwater.scale.roles import find_ratios, shapes_of
-from headwater.scale.starting import set_forward_factors, start_surrogate, zero_readouts
 
 WIDTHS = (64, 256, 1024)
 SEEDS = (0, 1, 2, 3)  # two models of width 64 may differ by more than the limit from their weights alone
@@ -37,23 +37,25 @@ def read_digits() -> tuple[Tensor, Tensor]:
     return torch.tensor(images[:128] / 16 - 0.3, dtype=torch.float32), torch.tensor(digits[:128])
 
 
-def build_mlp(width: int) -> nn.Module:
+def build_mlp(width: int) -> nn.Sequential:
     hidden = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
     return nn.Sequential(nn.Linear(64, width), nn.ReLU(), *hidden, nn.Linear(width, 10))
 
 
 def build_scaled(width: int) -> nn.Module:
-    """The surrogate of this width, started from blocks of the widest model's weights."""
-    model, widest = build_mlp(width), build_mlp(WIDTHS[-1] + 64)
+    """The surrogate of this width, started from blocks of the widest model's weights, its readout from zero."""
+    model, target = build_mlp(width), build_mlp(WIDTHS[-1] + 64)
+    for parameter in target[-1].parameters():
+        nn.init.zeros_(parameter)
     with torch.no_grad():
-        for small, large in zip(model.parameters(), widest.parameters(), strict=True):
+        for small, large in zip(model.parameters(), target.parameters(), strict=True):
             small.copy_(large[tuple(slice(size) for size in small.shape)])
-    start_surrogate(model, find_ratios(widest, shapes_of(model)))
+    spread_weights(model, find_ratios(model, shapes_of(target)))
     return model
 
 
 def make_build(
-    kind: str, options: dict[str, Any], *, scaled: bool, is_decoupled: bool | None = None
+    kind: str, options: dict[str, Any], *, scaled: bool, is_decoupled: bool = False
 ) -> Callable[[int], tuple[nn.Module, Callable[[], object]]]:
     images, digits = read_digits()
 
@@ -62,8 +64,7 @@ def make_build(
         params: Any = model.parameters()
         if scaled:
             ratios = find_ratios(model, shapes_of(build_mlp(WIDTHS[0])))
-            set_forward_factors(model, forward_factors(model, ratios))
-            found = multipliers(kind, ratios, is_decoupled=is_decoupled)
+            found = multipliers(kind, ratios, options={"decoupled_weight_decay": is_decoupled})
             params = split_groups(params, options, dict(model.named_parameters()), found).params
         optimizer = getattr(torch.optim, kind)(params, **options)
 
@@ -197,7 +198,8 @@ def test_two_readouts_that_multiply_each_other_are_found_silent() -> None:
 
     def build(width: int) -> tuple[nn.Module, Callable[[], object]]:
         model = Product(width)
-        zero_readouts(model, find_ratios(model, shapes_of(Product(1))))
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def step() -> None:

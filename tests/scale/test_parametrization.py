@@ -19,7 +19,6 @@ from headwater.scale.parametrization import (
     Depth,
     Multipliers,
     SplitGroups,
-    forward_factors,
     multipliers,
     rescale_for_batch,
     rescale_for_horizon,
@@ -70,11 +69,11 @@ def build_transformer(width: int, readout: Callable[..., nn.Module] = nn.Linear)
 
 
 every_model = pytest.mark.parametrize("build", [build_mlp, build_cnn, build_transformer])
-BASE, WIDTH = 8, 24
+TARGET, WIDTH = 24, 8
 
 
 def ratios_of(build: Build, width: int = WIDTH) -> dict[str, Ratio]:
-    return find_ratios(build(width, nn.Linear), shapes_of(build(BASE, nn.Linear)))
+    return find_ratios(build(width, nn.Linear), shapes_of(build(TARGET, nn.Linear)))
 
 
 def settings_by_name(model: nn.Module, optimizer: Optimizer, key: str) -> dict[str, float]:
@@ -82,93 +81,150 @@ def settings_by_name(model: nn.Module, optimizer: Optimizer, key: str) -> dict[s
     return {name: by_id[id(parameter)] for name, parameter in model.named_parameters()}
 
 
+def build_for_mup(build: Build) -> tuple[nn.Module, str]:
+    """The surrogate with the target as mup's base, and the name of its readout's weight."""
+    model: nn.Module = mup.set_base_shapes(build(WIDTH, mup.MuReadout), build(TARGET, mup.MuReadout))
+    (name,) = [name for name, module in model.named_modules() if isinstance(module, mup.MuReadout)]
+    return model.double(), f"{name}.weight"
+
+
+def make_optimizer(kind: str, model: nn.Module, ratios: Mapping[str, Ratio], **options: Any) -> Optimizer:
+    groups = split_groups(model, options, dict(model.named_parameters()), multipliers(kind, ratios, options=options))
+    optimizer: Optimizer = getattr(torch.optim, kind)(groups.params, **options)
+    return optimizer
+
+
 @every_model
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
-def test_optimizers_get_the_rates_and_decays_of_mup(build: Build, kind: str) -> None:
+def test_optimizers_get_the_rates_and_decays_of_mup_with_the_readouts_factor_in_its_weight(
+    build: Build, kind: str
+) -> None:
     options = {"lr": 0.5, "weight_decay": 0.25}
-    theirs = mup.set_base_shapes(build(WIDTH, mup.MuReadout), build(BASE, mup.MuReadout))
+    theirs, readout = build_for_mup(build)
     their_optimizer = getattr(mup, f"Mu{kind}")(theirs.parameters(), **options)
     ours = build(WIDTH, nn.Linear)
-    groups = split_groups(ours, options, dict(ours.named_parameters()), multipliers(kind, ratios_of(build)))
-    our_optimizer = getattr(torch.optim, kind)(groups.params, **options)
-    for key in ("lr", "weight_decay") if kind != "Adam" else ("lr",):
-        expected = settings_by_name(theirs, their_optimizer, key)
-        assert settings_by_name(ours, our_optimizer, key) == pytest.approx(expected)
+    our_optimizer = make_optimizer(kind, ours, ratios_of(build), **options)
+    folded = TARGET / WIDTH if kind != "SGD" else (TARGET / WIDTH) ** 2
+    for key, factor in {"lr": folded, "weight_decay": 1 / folded}.items():
+        if (kind, key) != ("Adam", "weight_decay"):  # coupled: see below
+            expected = settings_by_name(theirs, their_optimizer, key)
+            expected[readout] *= factor
+            assert settings_by_name(ours, our_optimizer, key) == pytest.approx(expected)
 
 
 @every_model
-def test_readouts_get_the_forward_factor_of_mup(build: Build) -> None:
-    theirs = mup.set_base_shapes(build(WIDTH, mup.MuReadout), build(BASE, mup.MuReadout))
-    expected = {
-        name: 1 / module.width_mult() for name, module in theirs.named_modules() if isinstance(module, mup.MuReadout)
-    }
-    assert forward_factors(build(WIDTH, nn.Linear), ratios_of(build)) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("SGD", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}),
+        ("Adam", {"lr": 0.01, "eps": 1e-14}),
+        ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-14}),
+    ],
+)
+def test_a_surrogate_trains_as_mup_trains_it(build: Build, kind: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    theirs, readout = build_for_mup(build)
+    ours = build(WIDTH, nn.Linear).double()
+    ours.load_state_dict(theirs.state_dict())
+    with torch.no_grad():
+        ours.get_parameter(readout).mul_(TARGET / WIDTH)
+    pairs = [
+        (theirs, getattr(mup, f"Mu{kind}")(theirs.parameters(), **options)),
+        (ours, make_optimizer(kind, ours, ratios_of(build), **options)),
+    ]
+    inputs, answers = make_batch(build)
+    for _ in range(8):
+        outputs = []
+        for model, optimizer in pairs:
+            model.eval()  # no dropout
+            optimizer.zero_grad()
+            outputs.append(model(inputs).flatten(0, -2))
+            F.cross_entropy(outputs[-1], answers).backward()
+            optimizer.step()
+        torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-6, atol=1e-9)
 
 
-IN, OUT = 4.0, 8.0
-TABLE = {
+def make_batch(build: Build) -> tuple[Tensor, Tensor]:
+    if build is build_transformer:
+        tokens = torch.randint(11, (6, 5))
+        return tokens, tokens.roll(1, 1).flatten()
+    shape = (12, 6) if build is build_mlp else (12, 1, 8, 8)
+    return torch.randn(shape, dtype=torch.float64), torch.randint(3, (12,))
+
+
+IN, OUT = 1 / 4, 1 / 8
+ROLES = {
     "input": Ratio(role=Role.INPUT, m_out=OUT),
     "hidden": Ratio(role=Role.HIDDEN, m_in=IN, m_out=OUT),
-    "readout": Ratio(role=Role.READOUT, m_in=IN, forward=1 / IN),
-    "inner": Ratio(role=Role.READOUT, m_in=IN),
+    "readout": Ratio(role=Role.READOUT, m_in=IN),
     "vector": Ratio(role=Role.VECTOR, m_out=OUT),
-    "tied": Ratio(role=Role.INPUT, m_out=OUT, forward=1 / OUT),
-    "fixed": Ratio(role=Role.FIXED),
+    "readout bias": Ratio(role=Role.FIXED),
 }
+SGD_RATES = {"input": OUT, "hidden": OUT / IN, "readout": 1 / IN, "vector": OUT, "readout bias": 1.0}
+ADAM_RATES = {"input": 1.0, "hidden": 1 / IN, "readout": 1 / IN, "vector": 1.0, "readout bias": 1.0}
 
 
-def test_sgd_rates_grow_with_fan_out_over_fan_in() -> None:
-    rates = multipliers("SGD", TABLE).lr
-    assert rates == {
-        "input": OUT, "hidden": OUT / IN, "readout": IN, "inner": 1 / IN, "vector": OUT, "tied": OUT, "fixed": 1
-    }  # fmt: skip
+def test_rates_of_sgd_are_those_of_the_table() -> None:
+    assert multipliers("SGD", ROLES).lr == SGD_RATES
 
 
 @pytest.mark.parametrize("kind", ADAM_KINDS)
-def test_rates_of_the_adam_family_fall_with_fan_in(kind: str) -> None:
-    assert multipliers(kind, TABLE).lr == dict.fromkeys(TABLE, 1.0) | {"hidden": 1 / IN, "inner": 1 / IN}
+def test_rates_of_the_adam_family_are_those_of_the_table(kind: str) -> None:
+    assert multipliers(kind, ROLES).lr == ADAM_RATES
+
+
+def test_decays_of_adamw_are_those_of_the_table() -> None:
+    assert multipliers("AdamW", ROLES).decay == {
+        "input": 1.0, "hidden": IN, "readout": IN, "vector": 1.0, "readout bias": 1.0
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 def test_weights_shrink_alike_in_every_width(kind: str) -> None:
-    found = multipliers(kind, TABLE)
-    assert {name: found.lr[name] * found.decay[name] for name in TABLE} == dict.fromkeys(TABLE, 1.0)
+    found = multipliers(kind, ROLES)
+    assert {name: found.lr[name] * found.decay[name] for name in ROLES} == dict.fromkeys(ROLES, 1.0)
 
 
 def test_the_exponent_of_the_decay_is_a_setting() -> None:
-    assert multipliers("AdamW", TABLE, decay_exponent=0.5).decay["hidden"] == IN**0.5
+    assert multipliers("AdamW", ROLES, decay_exponent=0.5).decay["hidden"] == IN**0.5
 
 
 @pytest.mark.parametrize("kind", sorted(set(ADAM_KINDS) - {"AdamW"}))
 def test_coupled_decay_keeps_its_proportion_to_the_gradient(kind: str) -> None:
-    assert multipliers(kind, TABLE).decay == multipliers("SGD", TABLE).decay
+    gradients = {name: 1 / ratio.m_out for name, ratio in ROLES.items()}
+    weights = {name: 1 / ratio.m_in for name, ratio in ROLES.items()}
+    assert multipliers(kind, ROLES).decay == {name: gradients[name] / weights[name] for name in ROLES}
 
 
-def test_decay_may_be_decoupled_by_an_option() -> None:
-    assert multipliers("NAdam", TABLE, is_decoupled=True).decay == multipliers("AdamW", TABLE).decay
+@pytest.mark.parametrize("kind", ["Adam", "NAdam", "RAdam"])
+def test_decay_may_be_decoupled_by_an_option(kind: str) -> None:
+    decoupled = multipliers(kind, ROLES, options={"decoupled_weight_decay": True})
+    assert decoupled.decay == multipliers("AdamW", ROLES).decay
+    assert multipliers(kind, ROLES, options={"decoupled_weight_decay": False}).decay == multipliers("SGD", ROLES).decay
 
 
-def test_eps_falls_as_gradients_do() -> None:
-    eps = multipliers("Adam", TABLE).eps
-    assert eps == dict.fromkeys(TABLE, 1 / OUT) | {"readout": 1 / IN, "inner": 1.0, "fixed": 1.0}
-    assert set(multipliers("SGD", TABLE).eps.values()) == {1.0}
+def test_eps_goes_as_gradients_do() -> None:
+    assert multipliers("Adam", ROLES).eps == {
+        "input": 1 / OUT, "hidden": 1 / OUT, "readout": 1.0, "vector": 1 / OUT, "readout bias": 1.0
+    }  # fmt: skip
+    assert set(multipliers("SGD", ROLES).eps.values()) == {1.0}
 
 
 @pytest.mark.parametrize("kind", ["LBFGS", torch.optim.Muon, type("Adam", (torch.optim.Adam,), {})])
 def test_an_optimizer_without_a_rule_is_refused(kind: type[Optimizer] | str) -> None:
     with pytest.raises(CannotScaleError, match="known are Adagrad, Adam, AdamW"):
-        multipliers(kind, TABLE)
+        multipliers(kind, ROLES)
 
 
 def test_depth_follows_completep() -> None:
     depth = Depth(ratio=4.0, parameters={"hidden", "vector"})
-    adam, half = (multipliers("AdamW", TABLE, depth=part) for part in (depth, Depth(**_fields(depth, alpha=0.5))))
+    adam, half = (multipliers("AdamW", ROLES, depth=part) for part in (depth, Depth(**_fields(depth, alpha=0.5))))
     assert depth.branch_factor == 1 / 4
-    assert adam.lr == multipliers("AdamW", TABLE).lr
+    assert adam.lr == multipliers("AdamW", ROLES).lr
     assert adam.eps["hidden"] == 1 / OUT / 4
     assert half.lr["vector"] == 1 / 2
     assert half.lr["input"] == 1
-    assert multipliers("SGD", TABLE, depth=depth).lr["hidden"] == OUT / IN * 4
+    assert multipliers("SGD", ROLES, depth=depth).lr["hidden"] == OUT / IN * 4
 
 
 def _fields(depth: Depth, alpha: float) -> dict[str, Any]:
@@ -197,7 +253,7 @@ def make_groups(params: Any, options: Mapping[str, Any], kind: str = "AdamW") ->
 def test_whatever_an_optimizer_takes_is_split(params: Callable[[nn.Module], Any]) -> None:
     groups = make_groups(params, {"lr": 0.5})
     optimizer = torch.optim.AdamW(groups, lr=0.5)
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 0.5 / 3, 0.5])
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 1.5, 1.5, 0.5])
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 10
 
 
@@ -210,27 +266,27 @@ def test_a_group_keeps_its_own_settings() -> None:
     assert groups[0]["lr"] == 2.0
     assert "weight_decay" not in groups[0]
     hidden = next(group for group in groups[1:] if "lr" in group)
-    assert hidden["lr"] == pytest.approx(1 / 3)
-    assert hidden["weight_decay"] == pytest.approx(1.5)
+    assert hidden["lr"] == pytest.approx(3.0)
+    assert hidden["weight_decay"] == pytest.approx(0.5 / 3)
     assert hidden["betas"] == (0.8, 0.9)
 
 
 def test_a_setting_that_nobody_gives_is_the_optimizers_own() -> None:
     hidden = next(group for group in make_groups(lambda model: model, {}) if "lr" in group)
-    assert hidden["lr"] == pytest.approx(0.001 / 3)
-    assert hidden["weight_decay"] == pytest.approx(0.03)
+    assert hidden["lr"] == pytest.approx(0.003)
+    assert hidden["weight_decay"] == pytest.approx(0.01 / 3)
 
 
 def test_the_rate_that_stays_comes_first() -> None:
     assert [group.get("lr") for group in make_groups(lambda model: model, {"lr": 1.0}, "SGD")] == pytest.approx(
-        [None, 3.0]
+        [None, 1 / 3, 3.0]
     )
 
 
 def test_settings_that_differ_by_lane_are_multiplied() -> None:
     lr = PerLane([0.5, 1.0], Roster([{}, {}]))
     hidden = next(group for group in make_groups(lambda model: model, {"lr": lr}) if "lr" in group)
-    assert hidden["lr"].values == pytest.approx((0.5 / 3, 1 / 3))
+    assert hidden["lr"].values == pytest.approx((1.5, 3.0))
 
 
 def test_parameters_of_other_models_stay_as_they_are() -> None:
@@ -255,8 +311,8 @@ def test_each_parameter_is_in_one_group_with_its_own_rate(num_groups: int, width
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(members)
 
 
-def test_parameters_at_the_width_of_the_base_are_handed_back() -> None:
-    model = build_mlp(BASE)
+def test_parameters_at_the_width_of_the_target_are_handed_back() -> None:
+    model = build_mlp(TARGET)
     generator = model.parameters()
     found = multipliers("Adam", find_ratios(model, shapes_of(model)))
     groups = split_groups(generator, {"lr": 1.0}, dict(model.named_parameters()), found)
@@ -265,10 +321,10 @@ def test_parameters_at_the_width_of_the_base_are_handed_back() -> None:
 
 
 @pytest.mark.parametrize("kind", ["SGD", *ADAM_KINDS])
-def test_training_at_the_width_of_the_base_is_bit_identical_to_plain_training(kind: str) -> None:
+def test_training_at_the_width_of_the_target_is_bit_identical_to_plain_training(kind: str) -> None:
     def train(scaled: bool) -> list[Tensor]:
         torch.manual_seed(3)
-        model = build_mlp(BASE)
+        model = build_mlp(TARGET)
         params: Any = model.parameters()
         options = {"lr": 0.01, "weight_decay": 0.1}
         if scaled:
@@ -316,8 +372,8 @@ def test_a_scaled_one_cycle_keeps_the_ratios_of_rates_all_along() -> None:
     for _ in range(8):
         optimizer.step()
         schedule.step()
-        first, second = (group["lr"] for group in optimizer.param_groups)
-        assert second == pytest.approx(3 * first)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        assert rates == pytest.approx([rates[0], rates[0] / 3, rates[0] * 3])
 
 
 def test_sgd_takes_larger_batches_with_a_rate_that_is_as_much_larger() -> None:

@@ -14,8 +14,7 @@ from torch.utils.data import TensorDataset
 
 from headwater.errors import CannotScaleError, WidthsWanted
 from headwater.train import Trial
-from headwater.train.engines import LaneState
-from headwater.train.keeping import plain_weights, rebuild_models
+from headwater.train.keeping import rebuild_models
 from headwater.train.running import Workshop, run_group
 from headwater.train.scaling import Scaling
 from headwater.trials import Ending, Lane, Outcome, Surrogate, TrialGroup
@@ -106,43 +105,42 @@ def test_lanes_equal_single_trials_at_every_width(scale: int) -> None:
         assert together.history(lane.number) == pytest.approx(alone.history(lane.number), rel=1e-9)
 
 
-def rates(state: LaneState) -> set[float]:
-    return {round(group["max_lr"] / CONFIGS[0]["lr"], 6) for group in state.optimizers[0]["param_groups"]}
+def rates(notes: Notebook) -> set[float]:
+    return {round(group["max_lr"] / CONFIGS[0]["lr"], 6) for group in notes.states[0].optimizers[0]["param_groups"]}
 
 
-def test_the_surrogate_trains_as_written_and_the_target_adapts() -> None:
-    assert rates(run(train, 4)[1].states[0]) == {1.0}
-    assert rates(run(train, 1)[1].states[0]) == {1.0, 0.25}  # hidden matrices under Adam: 1/m_in
+@pytest.mark.parametrize("scale", [2, 4])
+def test_the_rates_of_a_surrogate_count_from_the_target(scale: int) -> None:
+    assert rates(run(train, scale)[1]) == {1.0, float(scale)}  # hidden matrices and readouts under Adam: 1/m_in
 
 
 def test_decay_keeps_its_shrinking_per_step() -> None:
-    groups = run(train, 1)[1].states[0].optimizers[0]["param_groups"]
+    groups = run(train, 4)[1].states[0].optimizers[0]["param_groups"]
     products = {round(group["max_lr"] * group["weight_decay"], 9) for group in groups}
     assert products == {round(CONFIGS[0]["lr"] * CONFIGS[0]["decay"], 9)}
 
 
-def test_at_scale_one_training_is_as_without_a_surrogate() -> None:
-    _, scaled, _ = run(train, 1, base=1)
+@pytest.mark.parametrize("function", [train, train_tied])
+def test_a_target_trains_as_without_a_surrogate(function: Callable[[Trial], None]) -> None:
+    _, target, (lane,) = run(function, 1)
     plain = Notebook()
-    run_group(Workshop(train), TrialGroup(lanes=(Lane(number=0, config=CONFIGS[0], seed=3),)), plain)
-    assert scaled.history(0) == plain.history(0)
+    run_group(Workshop(function), TrialGroup(lanes=(lane,)), plain)
+    assert target.history(0) == plain.history(0)
     for name, tensor in plain.states[0].models[0].items():
-        assert torch.equal(tensor, scaled.states[0].models[0][name])
+        assert torch.equal(tensor, target.states[0].models[0][name])
+    groups = [len(notes.states[0].optimizers[0]["param_groups"]) for notes in (target, plain)]
+    assert groups == [1, 1]
 
 
 @pytest.mark.parametrize(("function", "inputs"), [(train, INPUTS), (train_tied, torch.arange(5))])
-def test_a_target_becomes_an_ordinary_model(function: Callable[[Trial], None], inputs: Tensor) -> None:
+def test_the_weights_of_a_target_are_those_of_a_plain_model(function: Callable[[Trial], None], inputs: Tensor) -> None:
     _, notes, (lane,) = run(function, 1)
-    state = notes.states[0]
-    assert state.factors[0], "the readout of a target has a factor"
-    (model,) = rebuild_models(function, lane, state)
+    (model,) = rebuild_models(function, lane, notes.states[0])
     assert not any(module._forward_pre_hooks for module in model.modules())
-    model.double()
     plain = make_net() if function is train else Tied()
-    if isinstance(plain, Tied):
-        plain.head.weight = nn.Parameter(torch.zeros(5, WIDTH, dtype=torch.float64))
-    plain.load_state_dict(plain_weights(state)[0])
-    torch.testing.assert_close(model(inputs), plain.eval()(inputs))
+    plain.load_state_dict(notes.states[0].models[0])
+    assert torch.equal(model(inputs), plain.eval()(inputs))
+    assert function is train or model.get_parameter("head.weight") is model.get_parameter("embedding.weight")
 
 
 def test_a_model_that_is_never_called_is_refused() -> None:
@@ -180,18 +178,16 @@ def test_two_models_in_one_function_are_both_resized() -> None:
     assert notes.states[0].models[1]["middle.weight"].shape == (WIDTH // 4, WIDTH // 4)
 
 
-@pytest.mark.parametrize("is_zero", [True, False])
-def test_readouts_start_alike_in_every_width(is_zero: bool) -> None:
-    surrogate = Surrogate(scale=4, min_width=4, zero_readout=is_zero)
-    for scale in (1, 2, 4):
-        scaling = Scaling(surrogate, scale)
-        seen = make_net()
-        scaling.watch(seen)
-        with pytest.raises(WidthsWanted):
-            seen(INPUTS)
-        torch.manual_seed(0)
-        model = make_net()
-        drawn = model.get_parameter("5.weight").detach().clone()
-        started = scaling.fit(model).model.get_parameter("5.weight").detach()
-        expected = torch.zeros_like(started) if is_zero else 2.0 * drawn[:, : WIDTH // scale]
-        torch.testing.assert_close(started, expected)
+@pytest.mark.parametrize("scale", [2, 4])
+def test_a_surrogate_starts_from_blocks_of_the_targets_weights(scale: int) -> None:
+    scaling = Scaling(Surrogate(scale=4, min_width=4), scale)
+    seen, model = make_net(), make_net()
+    scaling.watch(seen)
+    with pytest.raises(WidthsWanted):
+        seen(INPUTS)
+    started = scaling.fit(model).model
+    factors = {"2.weight": scale**0.5, "5.weight": scale**0.5}  # those that sum over a width
+    for name, drawn in model.named_parameters():
+        own = started.get_parameter(name)
+        block = drawn[tuple(slice(size) for size in own.shape)]
+        torch.testing.assert_close(own, block * factors.get(name, 1.0))
