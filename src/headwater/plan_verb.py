@@ -108,7 +108,7 @@ def read_profile(path: Path, stages: list[JobStage]) -> Job:
 
 
 def _build_job(content: Mapping[str, Any], stages: list[JobStage]) -> Job:  # Any: what a YAML file holds
-    known = {"instance", "seconds_per_epoch", "spread", "billing", "max_instances"}
+    known = {"instance", "seconds_per_epoch", "seconds_per_epoch_by_lanes", "spread", "billing", "max_instances"}
     if unknown := [key for key in content if key not in known]:
         raise PlanError(f"it has {', '.join(map(repr, unknown))}; it may have {', '.join(sorted(known))}")
     given = dict(content["instance"])
@@ -119,14 +119,17 @@ def _build_job(content: Mapping[str, Any], stages: list[JobStage]) -> Job:  # An
         num_devices=int(given.pop("devices")),
         **{key: float(value) for key, value in {"dollars_per_hour": given.pop("dollars_per_hour"), **given}.items()},
     )
-    seconds = {int(count): float(value) for count, value in content["seconds_per_epoch"].items()}
+    seconds, by_lanes = (
+        {int(count): float(value) for count, value in given.items()}
+        for given in (content["seconds_per_epoch"], content.get("seconds_per_epoch_by_lanes", {}))
+    )
     billing = content.get("billing", "instance")
     if billing not in list(Billing):
         raise PlanError(f"its billing is {billing!r}; it must be 'instance' or 'function'")
     most = content.get("max_instances")
     return Job(
         stages=stages,
-        epoch_seconds=EpochSeconds(by_devices=seconds, spread=float(content.get("spread", 0.0))),
+        epoch_seconds=EpochSeconds(by_devices=seconds, by_lanes=by_lanes, spread=float(content.get("spread", 0.0))),
         instance=instance,
         billing=Billing(billing),
         max_instances=None if most is None else int(most),
@@ -176,7 +179,11 @@ def _stage_table(job: Job, plan: Prediction) -> Table:
     rows = zip(job.stages, plan.devices, plan.instances, strict=True)
     for number, (stage, devices, instances) in enumerate(rows, start=1):
         length = job.chain_length(stage, devices)
-        width = f"1, {length} in turn" if length > 1 else str(job.devices_per_trial(stage, devices))
+        width = str(job.devices_per_trial(stage, devices))
+        if length > 1:
+            num_rounds = job.epoch_seconds.of_chain(length)[1]
+            lanes = -(-length // num_rounds)
+            width = f"1, {length} in turn" if lanes == 1 else f"1 for {lanes} lanes"
         cells = (number, stage.num_trials, stage.num_epochs, devices, width, instances)
         table.add_row(*map(str, cells))
     return table

@@ -48,6 +48,17 @@ def test_few_devices_train_trials_in_turn() -> None:
     assert predict(job, [12]).seconds == pytest.approx(30 + 3 * 111)
 
 
+def test_lanes_are_planned_where_they_are_faster_than_turns() -> None:
+    lanes = replace(HALVING.epoch_seconds, by_lanes={16: 300.0, 32: 500.0})
+    job = replace(HALVING, stages=list_stages((32, 1)), epoch_seconds=lanes)
+    assert predict(job, [1]).seconds == pytest.approx(30 + 500)
+    assert predict(job, [2]).seconds == pytest.approx(30 + 300)
+    assert predict(job, [16]).seconds == pytest.approx(30 + 2 * 111)
+    cheapest = plan_exactly(job, Limits())
+    assert cheapest is not None
+    assert cheapest.instances == (1,)
+
+
 def test_an_instance_is_charged_for_its_minimum() -> None:
     instance = Instance(num_devices=1, dollars_per_hour=3600, initialise_s=5)
     job = Job(stages=list_stages((1, 1)), epoch_seconds=EpochSeconds(by_devices={1: 10.0}), instance=instance)

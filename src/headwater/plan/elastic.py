@@ -88,16 +88,22 @@ class Holding:
 
 
 def train_seconds(job: Job, stage: JobStage, num_devices: int) -> float:
-    """Return how long a stage trains: its trials side by side, or in chains where there are too few devices."""
-    epoch_s = job.epoch_seconds.at(job.devices_per_trial(stage, num_devices))
-    num_epochs = job.chain_length(stage, num_devices) * stage.num_epochs
-    return num_epochs * epoch_s * job.epoch_seconds.straggle(num_epochs, min(num_devices, stage.num_trials))
+    """Return how long a stage trains: its trials side by side, or in turn or as lanes where there are few devices."""
+    length = job.chain_length(stage, num_devices)
+    rivals = min(num_devices, stage.num_trials)
+    if length == 1:
+        epoch_s, num_rounds = job.epoch_seconds.at(job.devices_per_trial(stage, num_devices)), 1
+    else:
+        epoch_s, num_rounds = job.epoch_seconds.of_chain(length)
+    return stage.num_epochs * epoch_s * job.epoch_seconds.straggle(num_rounds * stage.num_epochs, rivals)
 
 
 def training_device_seconds(job: Job, stage: JobStage, num_devices: int) -> float:
     """Return for how long devices train in a stage, added up."""
-    width = job.devices_per_trial(stage, num_devices)
-    return stage.num_trials * width * stage.num_epochs * job.epoch_seconds.at(width)
+    if num_devices >= stage.num_trials:
+        width = job.devices_per_trial(stage, num_devices)
+        return stage.num_trials * width * stage.num_epochs * job.epoch_seconds.at(width)
+    return stage.num_epochs * sum(job.epoch_seconds.of_chain(count)[0] for count in job.list_chains(stage, num_devices))
 
 
 def predict(job: Job, devices: Sequence[int]) -> Prediction:

@@ -51,6 +51,8 @@ class EpochSeconds:
     """
 
     by_devices: Mapping[int, float]
+    by_lanes: Mapping[int, float] = field(default_factory=dict)
+    """How long an epoch of so many trials takes that train as one, the lanes of a group on one device."""
     spread: float = 0.0
     """The standard deviation of an epoch's time, as a share of it."""
     _points: tuple[tuple[float, float], ...] = field(init=False, repr=False, compare=False, default=())
@@ -58,9 +60,10 @@ class EpochSeconds:
     def __post_init__(self) -> None:
         if 1 not in self.by_devices:
             raise PlanError(f"seconds_per_epoch has times for {sorted(self.by_devices)} devices; it needs one for 1")
-        for num_devices, seconds in self.by_devices.items():
-            if num_devices < 1 or not 0 < seconds < math.inf:
-                raise PlanError(f"seconds_per_epoch has {seconds} s for {num_devices} devices; both must be positive")
+        for what, times in (("devices", self.by_devices), ("lanes", self.by_lanes)):
+            for count, seconds in times.items():
+                if count < 1 or not 0 < seconds < math.inf:
+                    raise PlanError(f"an epoch takes {seconds} s with {count} {what}; both must be positive")
         if not 0 <= self.spread < math.inf:
             raise PlanError(f"the spread of an epoch's time is {self.spread}; it must be a share of at least 0")
         points = tuple((math.log(count), math.log(self.by_devices[count])) for count in sorted(self.by_devices))
@@ -75,6 +78,17 @@ class EpochSeconds:
             if place <= right:
                 return math.exp(low + (high - low) * (place - left) / (right - left))
         return self.by_devices[max(self.by_devices)]
+
+    def of_chain(self, num_trials: int) -> tuple[float, int]:
+        """Return the least time of an epoch of all these trials on one device, and in how many rounds they train.
+
+        They train one after the other, or as lanes of groups, whatever is faster.
+        """
+        ways = [(num_trials * self.at(1), num_trials)]
+        for num_lanes, seconds in self.by_lanes.items():
+            num_rounds = -(-num_trials // num_lanes)
+            ways.append((num_rounds * seconds, num_rounds))
+        return min(ways)
 
     @property
     def most_useful(self) -> int:
@@ -92,9 +106,8 @@ class EpochSeconds:
         largest = NormalDist().inv_cdf((num_rivals - 0.375) / (num_rivals + 0.25))
         return 1 + self.spread / math.sqrt(num_epochs) * largest
 
-    def draw(self, num_devices: int, num_epochs: int, rng: Random) -> float:
-        """Draw how long a trial takes for so many epochs; no epoch takes less than nothing."""
-        mean = self.at(num_devices)
+    def draw(self, mean: float, num_epochs: int, rng: Random) -> float:
+        """Draw how long so many epochs of this mean time take; no epoch takes less than nothing."""
         if not self.spread:
             return mean * num_epochs
         return sum(max(0.0, rng.gauss(mean, self.spread * mean)) for _ in range(num_epochs))
@@ -161,6 +174,11 @@ class Job:
     def chain_length(self, stage: JobStage, num_devices: int) -> int:
         """Return how many trials train one after the other on the busiest devices."""
         return -(-stage.num_trials // min(num_devices, stage.num_trials))
+
+    def list_chains(self, stage: JobStage, num_devices: int) -> list[int]:
+        """Return how many trials train on each device, one after the other or as lanes, where devices are few."""
+        short, num_longer = divmod(stage.num_trials, num_devices)
+        return [short + 1] * num_longer + [short] * (num_devices - num_longer)
 
     def list_allocations(self, stage: JobStage) -> list[int]:
         """Return the numbers of devices worth giving to a stage: any other is as slow as a smaller one of these."""

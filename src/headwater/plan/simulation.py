@@ -35,6 +35,7 @@ class Node:
     stage: int
     before: tuple[int, ...]
     num_devices: int = 0
+    epoch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +70,22 @@ def build_graph(job: Job, devices: Sequence[int]) -> list[Node]:
 def _add_training(
     nodes: list[Node], job: Job, number: int, stage: JobStage, num_devices: int, front: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Add the trials of a stage, in chains where there are fewer devices than trials; return the ends of the chains."""
-    width = job.devices_per_trial(stage, num_devices)
-    num_chains = min(num_devices, stage.num_trials)
-    ends: list[tuple[int, ...]] = [front] * num_chains
-    for trial in range(stage.num_trials):
-        nodes.append(Node(Step.TRAIN, number, ends[trial % num_chains], width))
-        ends[trial % num_chains] = (len(nodes) - 1,)
-    return tuple(end for ends_of_chain in ends for end in ends_of_chain)
+    """Add the trials of a stage; where devices are few, rounds of them one after the other; return where these end."""
+    first = len(nodes)
+    if num_devices >= stage.num_trials:
+        width = job.devices_per_trial(stage, num_devices)
+        epoch_s = job.epoch_seconds.at(width)
+        nodes.extend(Node(Step.TRAIN, number, front, width, epoch_s) for _ in range(stage.num_trials))
+        return tuple(range(first, len(nodes)))
+    ends = []
+    for length in job.list_chains(stage, num_devices):
+        seconds, num_rounds = job.epoch_seconds.of_chain(length)
+        before = front
+        for _ in range(num_rounds):
+            nodes.append(Node(Step.TRAIN, number, before, 1, seconds / num_rounds))
+            before = (len(nodes) - 1,)
+        ends.extend(before)
+    return tuple(ends)
 
 
 def forecast(job: Job, devices: Sequence[int], *, num_samples: int = NUM_SAMPLES, seed: int = 0) -> Forecast:
@@ -108,7 +117,7 @@ def _draw(job: Job, devices: Sequence[int], graph: Sequence[Node], rng: Random) 
 
 def _draw_step(job: Job, node: Node, rng: Random) -> float:
     if node.step is Step.TRAIN:
-        return job.epoch_seconds.draw(node.num_devices, job.stages[node.stage].num_epochs, rng)
+        return job.epoch_seconds.draw(node.epoch_s, job.stages[node.stage].num_epochs, rng)
     return {Step.SCALE: job.instance.provision_s, Step.INITIALISE: job.instance.initialise_s}.get(node.step, 0.0)
 
 
