@@ -54,10 +54,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The instances that are held between two stages, by how long each has been charged for."""
+    """The instances held between two stages, and for how long those launched together have been charged."""
 
-    ages: tuple[float, ...] = ()
-    """The youngest first; the oldest are given back first, for their minimum charge is behind them."""
+    launches: tuple[tuple[float, int], ...] = ()
+    """Ages and numbers, the youngest first; the oldest go back first, for their minimum charge is behind them."""
+    num_held: int = 0
     seconds: float = 0.0
     cost_dollars: float = 0.0
 
@@ -65,26 +66,28 @@ class Holding:
         """Return what is held, spent and passed after a stage on so many devices."""
         instance = job.instance
         wanted = instance.count_for(num_devices)
-        num_new = max(0, wanted - len(self.ages))
-        kept, released = self.ages[:wanted], self.ages[wanted:]
+        num_new = max(0, wanted - self.num_held)
+        kept, released = _split_oldest(self.launches, wanted)
         waiting = instance.provision_s + instance.initialise_s if num_new else 0.0
         training = train_seconds(job, stage, num_devices)
         cost = self.cost_dollars + num_new * instance.launch_dollars
         if job.billing is Billing.INSTANCE:
-            held_s = len(kept) * (waiting + training) + num_new * (instance.initialise_s + training)
+            held_s = (wanted - num_new) * (waiting + training) + num_new * (instance.initialise_s + training)
             cost += (held_s + _shortfall(released, instance.minimum_s)) * instance.dollars_per_second
         else:
             device_s = training_device_seconds(job, stage, num_devices)
             cost += device_s * instance.dollars_per_second / instance.num_devices
-        ages = (instance.initialise_s + training,) * num_new + tuple(age + waiting + training for age in kept)
-        return Holding(ages, self.seconds + waiting + training, cost)
+        launches = tuple((age + waiting + training, count) for age, count in kept)
+        if num_new:
+            launches = ((instance.initialise_s + training, num_new), *launches)
+        return Holding(launches, wanted, self.seconds + waiting + training, cost)
 
     def release_all(self, job: Job) -> Holding:
         """Return what was spent when everything has been given back."""
         if job.billing is Billing.FUNCTION:
             return self
-        rest = _shortfall(self.ages, job.instance.minimum_s) * job.instance.dollars_per_second
-        return Holding((), self.seconds, self.cost_dollars + rest)
+        rest = _shortfall(self.launches, job.instance.minimum_s) * job.instance.dollars_per_second
+        return Holding((), 0, self.seconds, self.cost_dollars + rest)
 
 
 def train_seconds(job: Job, stage: JobStage, num_devices: int) -> float:
@@ -225,6 +228,19 @@ def _best(plans: Iterator[Prediction] | Sequence[Prediction], limits: Limits) ->
     return min((plan for plan in plans if limits.admit(plan)), key=key, default=None)
 
 
-def _shortfall(ages: Sequence[float], minimum_s: float) -> float:
+def _split_oldest(
+    launches: Sequence[tuple[float, int]], num_kept: int
+) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
+    """Return the youngest instances, so many, and the others."""
+    kept, released = [], []
+    for age, count in launches:
+        staying = min(count, num_kept)
+        num_kept -= staying
+        kept += [(age, staying)] if staying else []
+        released += [(age, count - staying)] if count > staying else []
+    return kept, released
+
+
+def _shortfall(launches: Sequence[tuple[float, int]], minimum_s: float) -> float:
     """Return the seconds that are charged though instances were given back before their minimum was over."""
-    return sum(max(0.0, minimum_s - age) for age in ages)
+    return sum(count * max(0.0, minimum_s - age) for age, count in launches)

@@ -132,10 +132,10 @@ def _keep_undominated(starts: Sequence[_Start], job: Job) -> list[_Start]:
     """
     ordered = sorted(starts, key=lambda start: (start.holding.seconds, start.holding.cost_dollars))
     waiting = (job.instance.provision_s + job.instance.initialise_s) * job.instance.dollars_per_second
-    least = _LeastAbove(max((len(start.holding.ages) for start in ordered), default=0))
+    least = _LeastAbove(max((start.holding.num_held for start in ordered), default=0))
     kept = []
     for start in ordered:
-        held = len(start.holding.ages)
+        held = start.holding.num_held
         if start.holding.cost_dollars + held * waiting < least.read(held):
             kept.append(start)
         least.note(held, start.holding.release_all(job).cost_dollars + held * waiting)

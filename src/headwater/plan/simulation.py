@@ -77,7 +77,7 @@ def _add_training(
         epoch_s = job.epoch_seconds.at(width)
         nodes.extend(Node(Step.TRAIN, number, front, width, epoch_s) for _ in range(stage.num_trials))
         return tuple(range(first, len(nodes)))
-    ends = []
+    ends: list[int] = []
     for length in job.list_chains(stage, num_devices):
         seconds, num_rounds = job.epoch_seconds.of_chain(length)
         before = front
