@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -197,6 +198,41 @@ def test_a_function_that_changes_the_data_set_trains_alone() -> None:
     ]
     assert outcome(runs[0]) == outcome(runs[1])
     assert any("not as packs: the function changes its data set" in text for text in told.texts)
+
+
+def of_one_model(data: Dataset[Any], model: nn.Module) -> Callable[[hw.Trial], None]:
+    def train(trial: hw.Trial) -> None:
+        trial.prepare_model(model)
+        optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+        loader = trial.prepare_data_loader(data, batch_size=trial.config["batch_size"])
+        for _ in trial.epochs(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+            trial.report(loss=loss)
+
+    return train
+
+
+def test_a_function_whose_model_lives_outside_it_trains_alone() -> None:
+    train, told = of_one_model(Slow(), nn.Linear(6, 2)), Told()
+    runs = [
+        hw.Study(train, space=SPACE, metric="loss", storage=None, lanes=1, packing=packing).run(5, watcher=told)
+        for packing in (None, "cost")
+    ]
+    assert outcome(runs[0]) == outcome(runs[1])
+    assert any("not as packs: the function trains a Linear that lives outside it" in text for text in told.texts)
+
+
+def test_units_of_one_model_are_refused() -> None:
+    train = of_one_model(Slow(), nn.Linear(6, 2))
+    pack = hw.pack([hw.Unit(train, {"lr": 0.1, "batch_size": size}, name=f"by {size}") for size in (10, 20)])
+    with pytest.raises(
+        StudyError, match="unit 'by 20' cannot train in a pack: the function trains a Linear that lives"
+    ):
+        list(pack.run())
 
 
 def test_a_function_that_reads_in_a_thread_of_its_own_is_told_so() -> None:

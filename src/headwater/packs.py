@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import StudyError
+from headwater.errors import CannotPack, StudyError
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
@@ -256,7 +256,10 @@ class _Job:
         from headwater.train.running import run_group
 
         states = [self._states[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
-        return run_group(replace(self._workshop, seat=seat), group, self, states)
+        try:
+            return run_group(replace(self._workshop, seat=seat), group, self, states)
+        except CannotPack as refusal:
+            raise StudyError(f"unit {self.unit.name!r} cannot train in a pack: {refusal}") from None
 
     def sort_again(self, ending: Ending) -> list[TrialGroup]:
         """Return the groups in which lanes train that could not train to the end as one."""

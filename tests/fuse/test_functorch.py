@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -91,12 +92,17 @@ def test_swapping_gives_every_holder_the_new_tensor() -> None:
     assert functorch.is_lane_tensor(holder[0])
 
 
-def test_replacing_keeps_the_attributes_of_the_object() -> None:
-    lane_tensor: Any = lanes_of(torch.zeros(3, 4))
-    lane_tensor._is_param = True
-    functorch.replace(lane_tensor, lanes_of(torch.zeros(2, 4)))
-    assert isinstance(lane_tensor, nn.Parameter)
-    assert len(stack_of(lane_tensor)) == 2
+def test_swapping_keeps_class_attributes_and_weak_references() -> None:
+    parameter: Any = nn.Parameter(torch.zeros(4))
+    parameter.is_special = True
+    weak: Any = weakref.ref(parameter)
+    before = lanes_of(torch.zeros(3, 4))
+    functorch.swap(parameter, before)
+    assert type(weak()) is nn.Parameter
+    assert weak().is_special
+    assert len(stack_of(weak())) == 3
+    functorch.swap(parameter, before)
+    assert not functorch.is_lane_tensor(parameter)
 
 
 def test_a_tensor_marked_as_parameter_is_one() -> None:

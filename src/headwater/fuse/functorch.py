@@ -51,7 +51,7 @@ def stack_of(lane_tensor: Tensor) -> Tensor:
 def settled_stack_of(lane_tensor: Tensor) -> Tensor:
     """Return the stack that the lane tensor holds from now on, so that what is hung on it stays with the tensor."""
     if C.maybe_get_bdim(lane_tensor) != 0:
-        replace(lane_tensor, lanes_of(stack_of(lane_tensor)))
+        swap(lane_tensor, lanes_of(stack_of(lane_tensor)))
     stack: Tensor = C.get_unwrapped(lane_tensor)
     return stack
 
@@ -80,16 +80,19 @@ def call_in_level(num_lanes: int, func: Any, args: Sequence[Any], kwargs: Mappin
         C._vmap_decrement_nesting()
 
 
-def swap(plain: Tensor, lane_tensor: Tensor) -> None:
-    """Make the object `plain` a lane tensor, for everyone who holds it."""
-    torch.utils.swap_tensors(plain, lane_tensor)
+def swap(tensor: Tensor, other: Tensor) -> None:
+    """Exchange what two tensors hold, for everyone who holds them, weakly too; classes and attributes stay.
+
+    Unlike `torch.utils.swap_tensors` it asks for no tensor without weak references: they follow the Python object,
+    and an `nn.LSTM` has them of all its weights.
+    """
+    torch._C._swap_tensor_impl(tensor, other)
 
 
-def replace(tensor: Tensor, by: Tensor) -> None:
-    """Give the object `tensor` the content of `by`, for everyone who holds it, and let it keep its attributes."""
-    attributes = dict(tensor.__dict__)
-    torch.utils.swap_tensors(tensor, by)
-    tensor.__dict__.update(attributes)
+def num_uses(tensor: Tensor) -> int:
+    """Count who keeps this very tensor: Python, its views, and autograd for a backward pass that is to come."""
+    count: int = tensor._use_count()  # type: ignore[attr-defined]  # not in torch's stubs
+    return count
 
 
 def num_holders(tensor: Tensor) -> int:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.apart import split, tensors
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, replace, stack_of
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 
 _MARK = "_is_displaced"
 
@@ -50,7 +50,7 @@ class Layouts:
         if func in _KEEPS and all(_is_contiguous_alone(tensor) for tensor in tensors((*args, *kwargs.values()))):
             return True
         for tensor in displaced:
-            replace(tensor, lanes_of(stack_of(tensor).contiguous()))
+            swap(tensor, lanes_of(stack_of(tensor).contiguous()))
             setattr(tensor, _MARK, False)
         return False
 

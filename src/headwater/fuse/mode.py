@@ -32,6 +32,7 @@ from headwater.fuse.layouts import REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
+from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import (
     NORMS,
     claim_gradient,
@@ -58,6 +59,8 @@ class LaneMode(TorchFunctionMode):
     def __init__(self, roster: Roster, rules: Mapping[Any, Any], strategies: Strategies | None = None) -> None:
         super().__init__()
         self.roster = roster
+        self.swaps = Swaps(self)
+        """The tensors of the user that this mode has turned into lane tensors."""
         self._strategies = strategies if strategies is not None else Strategies()
         self._steady = _Steady()
         self._rules = rules
@@ -136,7 +139,7 @@ class LaneMode(TorchFunctionMode):
 
     def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func in NORMS:
-            promote_statistics(args, kwargs, self.num_lanes)
+            promote_statistics(args, kwargs, self.num_lanes, self.swaps)
         rule = self._rules.get(func)
         if rule is not None:
             answer = rule(self, func, *args, **kwargs)
@@ -216,7 +219,7 @@ class LaneMode(TorchFunctionMode):
         rest = {key: value for key, value in kwargs.items() if key not in ("out", "requires_grad")}
         answer = self.compute(func, args, rest)
         if kwargs.get("out") is not None:
-            answer = write_out(kwargs["out"], answer, self.num_lanes)
+            answer = write_out(kwargs["out"], answer, self.num_lanes, self.swaps)
         if kwargs.get("requires_grad"):
             with self:
                 answer.requires_grad_()
@@ -237,7 +240,7 @@ class LaneMode(TorchFunctionMode):
 
     def _claim_gradient(self, tensor: Tensor) -> None:
         if not is_transforming():
-            claim_gradient(tensor, self.num_lanes)
+            claim_gradient(tensor, self.num_lanes, self.swaps)
 
     def _promote_target(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = target_of(args, kwargs)
@@ -245,7 +248,7 @@ class LaneMode(TorchFunctionMode):
             if not is_lane_tensor(tensor):
                 if tensor.requires_grad:
                     self.require_one((*args, *kwargs.values()))
-                promote(tensor, self.num_lanes, name_of(func))
+                promote(tensor, self.num_lanes, name_of(func), self.swaps)
         return target
 
     def _apart(self, args: Sequence[Any], kwargs: Mapping[str, Any], target: Any) -> Iterator[tuple[Any, Any]]:

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwater.errors import CannotFuseError
 from headwater.fuse.choices import LaneChoice, insert_choices, refusal
-from headwater.fuse.functorch import lanes_of, stack_of, swap
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, stack_of, swap
 from headwater.fuse.roster import Roster
+from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import hand_over
 
 
-def fuse_models(models: Sequence[nn.Module], roster: Roster | None = None) -> nn.Module:
-    """Return the first model with its weights replaced by those of all models, one lane each.
+def fuse_models(models: Sequence[nn.Module], roster: Roster | None = None, swaps: Swaps | None = None) -> nn.Module:
+    """Return the first model, whose own parameters and buffers now hold those of all models, one lane each.
 
     The models must have the same parameters and buffers, but for their values. Where they differ in a module or a
     function that holds none, each lane keeps its own.
 
     Raises:
         LanesPart: Two models differ in anything else, and the roster knows what made them differ.
-        CannotFuseError: They do, and nothing is known of it.
+        CannotFuseError: They do, and nothing is known of it; or something else sees their memory.
     """
     _require_alike(models, roster)
     insert_choices(models, roster)
-    return _stack(models)
+    return _stack(models, swaps or Swaps())
 
 
-def repeat_model(model: nn.Module, num_lanes: int) -> nn.Module:
-    """Return the model with `num_lanes` lanes that all start from its present weights."""
-    return _stack([model] * num_lanes)
+def repeat_model(model: nn.Module, num_lanes: int, swaps: Swaps | None = None) -> nn.Module:
+    """Return the model itself with `num_lanes` lanes that all start from its present weights.
+
+    Whoever holds a parameter, a buffer or a part of it sees the lanes. What is a lane tensor already, because another
+    prepared model has it too, stays as it is.
+
+    Raises:
+        CannotFuseError: Something else sees the memory of a parameter, and would miss what the lanes learn.
+    """
+    return _stack([model] * num_lanes, swaps or Swaps())
 
 
 def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
@@ -41,9 +49,7 @@ def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
         kept = stack.detach()[list(places)].requires_grad_(stack.requires_grad)
         if stack.requires_grad:
             hand_over(stack, kept, list(places))
-        narrowed = lanes_of(kept)
-        narrowed.__dict__.update(tensor.__dict__)
-        swap(tensor, narrowed)
+        swap(tensor, lanes_of(kept))
     for module in model.modules():
         if isinstance(module, LaneChoice):
             module.narrow(places)
@@ -61,18 +67,77 @@ def load_lane_states(model: nn.Module, states: Sequence[Mapping[str, Tensor]]) -
             stack_of(tensor).copy_(torch.stack([state[name] for state in states]))
 
 
-def _stack(models: Sequence[nn.Module]) -> nn.Module:
+def _stack(models: Sequence[nn.Module], swaps: Swaps) -> nn.Module:
     states = [_tensors(model) for model in models]
-    fused: dict[int, Tensor] = {}
-    for name, tensor in states[0].items():
-        if id(tensor) not in fused:
-            fused[id(tensor)] = _fuse([state[name] for state in states])
-    for owner, key, tensor in _places(models[0]):
-        owner[key] = fused[id(tensor)]
-    for module in models[0].modules():
-        if isinstance(module, nn.RNNBase):
-            module._flat_weights = [module._parameters[name] for name in module._flat_weights_names]
+    named = {id(tensor): name for name, tensor in states[0].items() if not is_lane_tensor(tensor)}
+    plain = [states[0][name] for name in named.values()]
+    attributes = {id(tensor): tensor for tensor in _attributes(models[0]) if id(tensor) not in named}
+    aliases = _find_aliases(plain, list(attributes.values()))
+    for name, tensor in zip(named.values(), plain, strict=True):
+        rows = [state[name].detach() for state in states]
+        stack = torch.stack(rows).requires_grad_(tensor.requires_grad)
+        for alias in aliases.get(id(tensor), ()):
+            swaps.turn(alias, _same_part(alias, stack))
+        swaps.turn(tensor, stack)
     return models[0]
+
+
+def _attributes(model: nn.Module) -> Iterator[Tensor]:
+    """Tensors that modules keep as ordinary attributes, such as the computed weight under a norm of weights."""
+    for module in model.modules():
+        yield from (value for value in vars(module).values() if isinstance(value, Tensor) and not is_lane_tensor(value))
+
+
+def _find_aliases(tensors: Sequence[Tensor], attributes: Sequence[Tensor]) -> dict[int, list[Tensor]]:
+    """Return the attributes that see the memory of a parameter, by its id.
+
+    Raises:
+        CannotFuseError: Others see it too, or see parts of it, and would miss what the lanes learn.
+    """
+    seers: dict[int, list[Tensor]] = {}
+    for tensor in (*tensors, *attributes):
+        seers.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+    aliases: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        if _is_seen(tensor):
+            others = [other for other in seers[tensor.untyped_storage().data_ptr()] if other is not tensor]
+            aliases[id(tensor)] = [other for other in others if not isinstance(other, nn.Parameter)]
+            if num_holders(tensor) > 1 + len(others) or not all(_can_follow(other, tensor) for other in others):
+                raise CannotFuseError(
+                    f"a parameter of shape {tuple(tensor.shape)} shares its memory with other tensors, such as a "
+                    "state_dict() or a .data taken before trial.prepare_model; take clones of them, or take them after"
+                )
+    return aliases
+
+
+def _is_seen(tensor: Tensor) -> bool:
+    """Tell whether others see the memory of a parameter; a graph that it is in may do so, to no harm."""
+    is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.numel() > 0
+    return is_trained and num_holders(tensor) > 1 and num_uses(tensor) == 1
+
+
+def _can_follow(other: Tensor, parameter: Tensor) -> bool:
+    """Tell whether what another tensor sees can be kept: other numbers of the same memory, or a part of a stack."""
+    if isinstance(other, nn.Parameter):
+        return not _overlap(other, parameter)
+    whole = parameter.untyped_storage().nbytes() == parameter.numel() * parameter.element_size()
+    return whole and parameter.is_contiguous() and not other.requires_grad
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    (begin, end), (other_begin, other_end) = _span(one), _span(other)
+    return begin < other_end and other_begin < end
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(tensor.storage_offset()), int(tensor.storage_offset() + reach + 1)
+
+
+def _same_part(alias: Tensor, stack: Tensor) -> Tensor:
+    """Show of each lane what the alias shows of the parameter that the stack was made of."""
+    shape, strides = (len(stack), *alias.shape), (stack[0].numel(), *alias.stride())
+    return stack.detach().as_strided(shape, strides, alias.storage_offset())
 
 
 def _require_alike(models: Sequence[nn.Module], roster: Roster | None) -> None:
@@ -98,26 +163,7 @@ def _describe(model: nn.Module) -> dict[str, str]:
     return described
 
 
-def _fuse(tensors: Sequence[Tensor]) -> Tensor:
-    first = tensors[0]
-    stack = torch.stack([tensor.detach() for tensor in tensors]).requires_grad_(first.requires_grad)
-    lane_tensor = lanes_of(stack)
-    if isinstance(first, nn.Parameter):
-        lane_tensor._is_param = True  # how torch itself marks a parameter of another class
-    return lane_tensor
-
-
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer by its full name, the tied ones under each of their names."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return dict(named)
-
-
-def _places(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-    """Every place where a module keeps a parameter or a buffer."""
-    for module in model.modules():
-        homes: list[dict[str, Any]] = [module._parameters, module._buffers]
-        for home in homes:
-            for key, tensor in list(home.items()):
-                if tensor is not None:
-                    yield home, key, tensor

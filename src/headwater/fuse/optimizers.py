@@ -69,8 +69,8 @@ class LaneOptimizer(Optimizer):
         self._classes = tuple(class_of(factory) for factory in factories)
         self._opt_called = False
         self._flags, self._numbers = _settings_of(self._classes)
+        groups = _as_groups(params)  # a filter among them asks for requires_grad, which the mode answers
         with torch._C.DisableTorchFunction():
-            groups = _as_groups(params)
             hyperparameters = {key: as_numbers(value, roster) for key, value in hyperparameters.items()}
             looped = {place: item for place, item in enumerate(factories) if self._classes[place] not in RULES}
             self._looped = LoopedPart(looped, groups, hyperparameters)
@@ -106,8 +106,9 @@ class LaneOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of lane tensors; its hyperparameters may differ by lane."""
+        listed = _listed(param_group)  # a filter among them asks for requires_grad, which the mode answers
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            super().add_param_group(_listed(param_group))
+            super().add_param_group(listed)
             self._groups.append(_Group())
             self._refresh(self.param_groups[-1], self._groups[-1])
             self._looped.follow(self.param_groups)

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, replace, stack_of, swap
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, stack_of, swap
 from headwater.fuse.roster import Roster
+from headwater.fuse.swaps import Swaps
 
 _OPERATORS = frozenset(
     f"__i{name}__"
@@ -49,7 +50,7 @@ def widen(plain: Tensor, num_lanes: int) -> Tensor:
     return plain.unsqueeze(0).expand(num_lanes, *plain.shape)
 
 
-def promote(target: Tensor, num_lanes: int, name: str) -> None:
+def promote(target: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
     """Make a plain tensor that is about to take in lanes' values a lane tensor, for everyone who holds it.
 
     Raises:
@@ -61,14 +62,14 @@ def promote(target: Tensor, num_lanes: int, name: str) -> None:
             "pass the module that holds it to trial.prepare_model"
         )
     if target._base is not None:
-        _promote_view(target, num_lanes, name)
+        _promote_view(target, num_lanes, name, swaps)
         return
-    if num_holders(target) > 1 or not target.untyped_storage().resizable():
+    if num_holders(target) > 1 or num_uses(target) > 1 or not target.untyped_storage().resizable():
         raise _shared_memory(target, name)
-    _swap(target, lanes_of(widen(target, num_lanes).clone()), name)
+    swaps.turn(target, widen(target, num_lanes).clone())
 
 
-def promote_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes: int) -> None:
+def promote_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes: int, swaps: Swaps) -> None:
     """Give each lane running statistics of its own: a norm moves them on in place, and does not say so.
 
     The arguments are those of `batch_norm` or `instance_norm`.
@@ -77,14 +78,14 @@ def promote_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes
     named = (kwargs.get("running_mean"), kwargs.get("running_var"))
     for tensor in (*args[1:3], *named) if moves else ():
         if isinstance(tensor, Tensor) and not is_lane_tensor(tensor):
-            promote(tensor, num_lanes, "a norm")
+            promote(tensor, num_lanes, "a norm", swaps)
 
 
 NORMS = frozenset({F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm})
 """Whose running statistics are written into, without a trace in their name or version."""
 
 
-def claim_gradient(tensor: Tensor, num_lanes: int) -> None:
+def claim_gradient(tensor: Tensor, num_lanes: int, swaps: Swaps) -> None:
     """Turn a plain tensor whose gradient the user wants into a lane tensor, for each lane has another gradient.
 
     A parameter stays plain: it belongs to a module that is yet to be prepared.
@@ -92,7 +93,9 @@ def claim_gradient(tensor: Tensor, num_lanes: int) -> None:
     wanted = tensor.requires_grad and tensor.is_leaf and tensor.numel() > 0
     if wanted and not isinstance(tensor, nn.Parameter):
         stack = widen(tensor.detach(), num_lanes).clone().requires_grad_()
-        _swap(tensor, lanes_of(stack), "requires_grad_")
+        if num_uses(tensor) > 1:
+            raise _shared_memory(tensor, "requires_grad_")
+        swaps.turn(tensor, stack)
         tensor._claimed = True  # type: ignore[attr-defined]  # until a parameter is made of it
 
 
@@ -104,7 +107,7 @@ def narrow(tensor: Tensor, roster: Roster) -> None:
     if stack.shape[0] == len(roster):
         return
     places = roster.places_since(stack.shape[0])
-    replace(tensor, lanes_of(_kept(stack, places)))
+    swap(tensor, lanes_of(_kept(stack, places)))
 
 
 def _kept(stack: Tensor, places: list[int]) -> Tensor:
@@ -136,29 +139,24 @@ def hand_over(stack: Tensor, heir: Tensor, places: list[int]) -> None:
     stack.register_post_accumulate_grad_hook(pass_on)
 
 
-def _promote_view(view: Tensor, num_lanes: int, name: str) -> None:
+def _promote_view(view: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
     """Promote a view together with the one tensor that it shows a part of."""
     base = view._base
     if base is None or base.requires_grad or num_holders(view) > 2 or not _fills_its_memory(base):
         raise _shared_memory(view, name)
+    if num_uses(view) > 1 or num_uses(base) > 2:
+        raise _shared_memory(view, name)
     stack = widen(base, num_lanes).contiguous()
     strides, offset = (base.numel(), *view.stride()), view.storage_offset()
     view_stack = stack.as_strided((num_lanes, *view.shape), strides, offset)
-    _swap(view, lanes_of(view_stack), name)
-    _swap(base, lanes_of(stack), name)
+    swaps.turn(view, view_stack)
+    swaps.turn(base, stack)
 
 
 def _fills_its_memory(base: Tensor) -> bool:
     storage = base.untyped_storage()
     whole = base.storage_offset() == 0 and storage.nbytes() == base.numel() * base.element_size()
     return whole and base.is_contiguous() and storage.resizable()
-
-
-def _swap(plain: Tensor, lane_tensor: Tensor, name: str) -> None:
-    try:
-        swap(plain, lane_tensor)
-    except RuntimeError as error:
-        raise _shared_memory(plain, name) from error
 
 
 def _shared_memory(tensor: Tensor, name: str) -> CannotFuseError:
@@ -168,14 +166,14 @@ def _shared_memory(tensor: Tensor, name: str) -> CannotFuseError:
     )
 
 
-def write_out(out: Any, answer: Any, num_lanes: int) -> Any:
+def write_out(out: Any, answer: Any, num_lanes: int, swaps: Swaps) -> Any:
     """Put the answer of a call into the tensor that it was given as `out=`."""
     if not isinstance(out, Tensor) or not isinstance(answer, Tensor) or out.shape != answer.shape:
         raise CannotFuseError("`out=` with lanes takes one tensor of the shape of the result")
     if torch.is_grad_enabled() and is_lane_tensor(answer) and stack_of(answer).requires_grad:
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation")
     if not is_lane_tensor(out):
-        promote(out, num_lanes, "out=")
+        promote(out, num_lanes, "out=", swaps)
     with torch.no_grad():
         stack_of(out).copy_(stack_of(answer) if is_lane_tensor(answer) else answer)
     return out

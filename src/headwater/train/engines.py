@@ -26,6 +26,7 @@ from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
 from headwater.scale.parametrization import SplitGroups
 from headwater.train.inheriting import own_optimizer, own_scheduler
+from headwater.train.originals import Originals
 from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
 from headwater.trials import Lane
@@ -77,18 +78,25 @@ class PlainEngine:
     def __init__(self, lane: Lane, device: torch.device, scaling: Scaling | None = None) -> None:
         self._lane = lane
         self._device = device
+        self._originals = Originals()
         self._shapes = _Shapes(scaling)
         self._models: list[nn.Module] = []
         self._optimizers: list[Any] = []
         self._schedulers: list[Any] = []
 
-    def running(self, function: Callable[..., Any]) -> AbstractContextManager[Any]:
-        """Nothing is needed for one lane."""
-        return nullcontext()
+    @contextmanager
+    def running(self, function: Callable[..., Any]) -> Iterator[None]:
+        """Leave the user's models as they were."""
+        try:
+            yield
+        finally:
+            self._originals.restore()
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
-        """Build the lane's model."""
-        model = self._shapes.fit(build_model(source, self._lane)).to(self._device)
+        """Build the lane's model, or take the user's own."""
+        own = build_model(source, self._lane)
+        self._originals.keep(own)
+        model = self._shapes.fit(own).to(self._device)
         if states is not None:
             model.load_state_dict(states[0])
         self._shapes.note(model)
@@ -151,6 +159,7 @@ class LaneEngine:
         self._shapes = _Shapes(scaling)
         self._roster = roster
         self._device = device
+        self._originals = Originals()
         self._mode = LaneMode(roster, RULES, strategies)
         self._models: list[nn.Module] = []
         self._optimizers: list[Any] = []
@@ -158,21 +167,29 @@ class LaneEngine:
 
     @contextmanager
     def running(self, function: Callable[..., Any]) -> Iterator[None]:
-        """Turn the lane mode on."""
-        with lifted_names(function, self._roster), self._mode:
-            yield
+        """Turn the lane mode on, and leave the user's models as they were."""
+        try:
+            with lifted_names(function, self._roster), self._mode:
+                yield
+        finally:
+            self._mode.swaps.undo()
+            self._originals.restore()
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
-        """Build every lane's model into one."""
+        """Build every lane's model into one, or turn the user's own into lanes."""
         models = self._build(source, is_loaded=states is not None)
+        num_lanes, swaps = len(self._roster), self._mode.swaps
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
-            is_shared = len(models) < len(self._roster)
-            model = repeat_model(models[0], len(self._roster)) if is_shared else fuse_models(models, self._roster)
+            is_shared = len(models) < num_lanes
+            model = repeat_model(models[0], num_lanes, swaps) if is_shared else self._fuse(models)
             if states is not None:
                 load_lane_states(model, states)
         self._shapes.note(model)
         self._models.append(model)
         return model
+
+    def _fuse(self, models: Sequence[nn.Module]) -> nn.Module:
+        return fuse_models(models, self._roster, self._mode.swaps)
 
     def _build(self, source: ModelSource, *, is_loaded: bool) -> list[nn.Module]:
         """Build the model of each lane, or one where all start from the same, or from saved weights."""
@@ -180,6 +197,8 @@ class LaneEngine:
         for place, member in enumerate(self._roster.members):
             with self._own_values(place):
                 model = build_model(source, self._lanes[member])
+            with torch._C.DisableTorchFunction():
+                self._originals.keep(model)
             models.append(self._shapes.fit(model).to(self._device))
             is_alike = (self.starts_alike or is_loaded) and not self._roster.was_asked
             if isinstance(source, nn.Module) or is_alike:
@@ -244,8 +263,7 @@ class LaneEngine:
         for part in (*self._optimizers, *self._schedulers):
             part.narrow(places)
         with torch._C.DisableTorchFunction():
-            for model in self._models:
-                narrow_model(model, places)
+            narrow_model(nn.ModuleList(self._models), places)  # as one, for they may share parts
             for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
                 narrow(param, self._roster)  # those that belong to no model
 
@@ -299,9 +317,9 @@ def _parameters(optimizer: Any) -> Iterator[Tensor]:
 
 
 def build_model(source: ModelSource, lane: Lane) -> nn.Module:
-    """Copy an instance, so that no trial trains what another starts from; call a factory under the trial's own seed."""
+    """Return an instance as it is; call a factory under the trial's own seed."""
     if isinstance(source, nn.Module):
-        return copy.deepcopy(source)
+        return source
     if not callable(source):
         raise TrialError(f"prepare_model takes a module or a function that builds one, not {type(source).__name__}")
     with own_randomness(mix_seed(lane.seed, "trial", lane.number)):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headwater.errors import CannotScaleError, LanesLeave, WidthsWanted
 from headwater.scale.places import Structure, describe_change, structure_of
 from headwater.space.configuration import freeze
-from headwater.train.engines import LaneState, ModelSource, PlainEngine, build_model
+from headwater.train.engines import LaneState, ModelSource, PlainEngine
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.trial import Trial
@@ -42,7 +42,8 @@ def look_at_widths(
     trial = Trial([lane], freeze(lane.config), engine, EndAtOnce(), None, device)
     seed_everything(trial.seed)
     try:
-        function(trial)
+        with engine.running(function):
+            function(trial)
     except WidthsWanted:
         engine.require_prepared(wanted)
         return
@@ -73,7 +74,6 @@ class _LookingEngine:
 
     def __init__(self, lane: Lane, device: torch.device, scaling: Scaling) -> None:
         self._plain = PlainEngine(lane, device)
-        self._lane = lane
         self._scaling = scaling
         self._unseen: list[str] = []
         self._structures: list[Structure] = []
@@ -93,7 +93,7 @@ class _LookingEngine:
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Watch a model of a new kind; the others run as they are written too."""
-        model = self._plain.add_model(lambda: build_model(source, self._lane), None)
+        model = self._plain.add_model(source, None)
         self._structures.append(structure_of(model))
         if not self._scaling.knows(model):
             self._scaling.watch(model)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from torch import nn
+
 from headwater.errors import CannotPack, TrialError
 from headwater.fuse.strategies import read_clock
 from headwater.train.frozen import Features
@@ -52,6 +54,9 @@ class _Unit(Generic[K, T]):
         self.progress += num_examples
         self.has_read = True
 
+    def claim(self, model: nn.Module) -> None:
+        self.pack.claim(self, model)
+
 
 class Pack(Generic[K, T]):
     """Units that train in turns. Load some, run it, and load more or free some whenever one has ended."""
@@ -63,6 +68,8 @@ class Pack(Generic[K, T]):
         self._after_turn = after_turn
         self._units: list[_Unit[K, T]] = []
         self._sources: dict[Hashable, Source] = {}
+        self._claims: dict[int, tuple[object, _Unit[K, T]]] = {}
+        """What is trained, by id, and by whom."""
 
     @property
     def least_progress(self) -> int:
@@ -138,6 +145,19 @@ class Pack(Generic[K, T]):
             self._sources[key].awaits_readers = lambda: any(not unit.has_read for unit in self._units)
         return self._sources[key]
 
+    def claim(self, unit: _Unit[K, T], model: nn.Module) -> None:
+        """Note that a unit trains a model, until it leaves.
+
+        Raises:
+            CannotPack: Another unit trains it, or a part of it: it lives outside the function.
+        """
+        parts: list[object] = [*model.modules(), *model.parameters()]
+        if any(self._claims.get(id(part), (part, unit))[1] is not unit for part in parts):
+            raise CannotPack(
+                f"the function trains a {type(model).__name__} that lives outside it, and others train the same one"
+            )
+        self._claims |= {id(part): (part, unit) for part in parts}
+
     def _let_go(self, unit: _Unit[K, T]) -> T:
         self._leave(unit)
         if unit.strand.error is not None:
@@ -146,6 +166,7 @@ class Pack(Generic[K, T]):
 
     def _leave(self, unit: _Unit[K, T]) -> None:
         self._units.remove(unit)
+        self._claims = {key: claim for key, claim in self._claims.items() if claim[1] is not unit}
         for source in self._sources.values():
             source.leave(unit)
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from headwater.errors import TrialError
@@ -36,6 +37,9 @@ class Seat(Protocol):
     def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
         """Let others go first whose reading is behind, before this many examples are read on."""
 
+    def claim(self, model: nn.Module) -> None:
+        """Say that this run trains the model; no other may at the same time."""
+
 
 class Alone:
     """A seat with nobody else about."""
@@ -48,6 +52,9 @@ class Alone:
 
     def await_turn(self, num_examples: int, is_loaded: Callable[[], bool]) -> None:
         """Go on."""
+
+    def claim(self, model: nn.Module) -> None:
+        """Train it."""
 
 
 class Meter(Alone):

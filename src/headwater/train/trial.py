@@ -80,12 +80,15 @@ class Trial:
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
     def prepare_model(self, model: Model | Callable[[], Model]) -> Model:
-        """Return the model to train: a copy of an instance, or what a factory builds.
+        """Return the model to train: the instance itself, or what a factory builds.
 
-        An instance gives every trial the same initial weights; a factory is called once per trial, under the trial's
-        own seed.
+        An instance gives every trial the same initial weights, and is put back to them when the run ends; a factory is
+        called once per trial, under the trial's own seed.
         """
+        if isinstance(model, nn.Module):
+            self._seat.claim(model)
         prepared = self._engine.add_model(model, self._saved("models"))
+        self._seat.claim(prepared)
         if self._compiler is not None:
             self._compiler.attach(prepared, self._count_steps_left)
         return cast("Model", prepared)

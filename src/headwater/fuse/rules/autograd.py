@@ -14,10 +14,10 @@ from headwater.fuse.functorch import (
     is_lane_tensor,
     lanes_of,
     memory_of,
-    replace,
     run_backward,
     settled_stack_of,
     stack_of,
+    swap,
 )
 from headwater.fuse.mode import LaneMode
 
@@ -53,7 +53,7 @@ def _set_data(mode: LaneMode, func: Any, tensor: Tensor, data: Tensor) -> None:
     changes = (tensor.shape, tensor.dtype, tensor.device) != (data.shape, data.dtype, data.device)
     stack.data = stack_of(data) if is_lane_tensor(data) else mode.widen(data).clone()
     if changes:
-        replace(tensor, lanes_of(stack))
+        swap(tensor, lanes_of(stack))
 
 
 def _set_requires_grad(mode: LaneMode, func: Any, tensor: Tensor, requires_grad: bool = True) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, replace, stack_of
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 
@@ -39,7 +39,7 @@ def _view(mode: LaneMode, func: Any, tensor: Tensor, *shape: Any, **kwargs: Any)
 def _view_of_copy(func: Any, tensor: Tensor, stack: Tensor, sizes: Any) -> Tensor:
     """The lanes lie in one another: lay them side by side, for the tensor too, so that it and the view share memory."""
     answer = lanes_of(func(stack, (stack.shape[0], *sizes)))
-    replace(tensor, lanes_of(stack))
+    swap(tensor, lanes_of(stack))
     return answer
 
 
