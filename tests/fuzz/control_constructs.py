@@ -167,3 +167,19 @@ WRAPPERS = {
     "whole config": "{**config, 'y': $v}['y']",
 }
 """Ways to pass a value on that leave it as it is."""
+
+READS = (
+    'config.get("x")',
+    'trial.config["x"]',
+    'dict(config)["x"]',
+    '{**config}["x"]',
+    'next(value for key, value in config.items() if key == "x")',
+    'copy.deepcopy(dict(config))["x"]',
+    "types.SimpleNamespace(**config).x",
+    "(lambda x, **others: x)(**config)",
+    'collections.ChainMap({}, config)["x"]',
+    'operator.itemgetter("x")(config)',
+    '[config[key] for key in sorted(config) if key == "x"][0]',
+    '{key: value for key, value in config.items() if key != "lr"}["x"]',
+)
+"""Other ways to read `config["x"]`."""

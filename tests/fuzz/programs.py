@@ -12,7 +12,7 @@ from textwrap import indent
 from typing import Any
 
 from tests.fuzz.constructs import GENERAL, Construct
-from tests.fuzz.control_constructs import CONSTRUCTS_OF_FLOW, WRAPPERS
+from tests.fuzz.control_constructs import CONSTRUCTS_OF_FLOW, READS, WRAPPERS
 from tests.fuzz.features import GROUPS, MODELS, SCALING
 from tests.fuzz.kinds import COMPUTED, HYPERPARAMETERS, Kind
 from tests.fuzz.prelude import DATA, DEFINITIONS, PRELUDE
@@ -20,9 +20,10 @@ from tests.fuzz.sinks import EARLY, LATE
 from tests.fuzz.slots import DEFAULTS, SKELETON, Part
 from tests.fuzz.specific_constructs import SPECIFIC
 from tests.fuzz.state_features import CAUGHT, FUNCTIONS, STATE
+from tests.fuzz.usual_features import CONFIG, USUAL
 
 CONSTRUCTS = (*GENERAL, *SPECIFIC, *CONSTRUCTS_OF_FLOW)
-FEATURES = (*GROUPS, *MODELS, *SCALING, *CAUGHT, *FUNCTIONS, *STATE)
+FEATURES = (*GROUPS, *MODELS, *SCALING, *CAUGHT, *FUNCTIONS, *STATE, *CONFIG, *USUAL)
 GIVEN_PAIRS = tuple((kind, one) for kind in HYPERPARAMETERS for one in CONSTRUCTS if one.fits(kind.traits))
 COMPUTED_PAIRS = tuple((kind, one) for kind in COMPUTED for one in CONSTRUCTS if one.fits(kind.traits))
 HOMES = ("here", "here", "here", "function", "method", "other module")
@@ -35,6 +36,8 @@ class Chain:
 
     number: int
     kind: Kind
+    read: str
+    """The expression that gets the value."""
     wrapper: str
     construct: Construct
     sink: Part
@@ -106,8 +109,11 @@ def _draw_chain(rng: Random, number: int, pair: tuple[Kind, Construct]) -> Chain
         sinks = tuple(sink for sink in LATE if "loss" not in sink.code and "gradients" not in sink.code)
     wrapper = rng.choice(list(WRAPPERS)) if rng.random() < 0.3 else rng.choice(("variable", "direct"))
     home = rng.choice(HOMES)
+    read = rng.choice(READS) if kind.read == 'config["x"]' and rng.random() < 0.25 else kind.read
+    read = re.sub(r"\bx\b", f"x{number}", read) if not kind.is_computed else read
     wrapper = "variable" if wrapper == "direct" and home != "here" else wrapper
-    return Chain(number=number, kind=kind, wrapper=wrapper, construct=construct, sink=rng.choice(sinks), home=home)
+    sink = rng.choice(sinks)
+    return Chain(number=number, kind=kind, read=read, wrapper=wrapper, construct=construct, sink=sink, home=home)
 
 
 def _without_clashes(chains: Sequence[Chain], features: Sequence[Part]) -> tuple[tuple[Chain, ...], tuple[Part, ...]]:
@@ -186,14 +192,13 @@ def write_program(program: Program) -> dict[str, str]:
 def _write_chain(one: Chain, places: dict[str, list[str]], functions: dict[str, list[str]]) -> None:
     """Put a chain's code to its places, and into functions where it has a home outside of the training function."""
     n = one.number
-    read = one.kind.read.replace('"x"', f'"x{n}"')
     names = {"r": f"r{n}", "n": str(n), "a": one.kind.literals[0], "b": one.kind.literals[1]}
     value = f"v{n}"
     lines = places.setdefault(one.place, [])
     if one.wrapper == "direct":
-        value = f"({read})"
+        value = f"({one.read})"
     else:
-        lines.append(f"{value} = {Template(WRAPPERS[one.wrapper]).substitute(v=read)}")
+        lines.append(f"{value} = {Template(WRAPPERS[one.wrapper]).substitute(v=one.read)}")
     code = Template(one.construct.code).safe_substitute(names, v=value if one.home == "here" else "value")
     squash = f"r{n} = 0.1 + (r{n} % 7) / 10"
     if one.home == "here":

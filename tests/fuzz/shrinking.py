@@ -56,5 +56,7 @@ def _simpler_ones(chain: Chain) -> Iterator[Chain]:
         yield replace(chain, home="here")
     if chain.wrapper != "variable":
         yield replace(chain, wrapper="variable")
+    if "config" in chain.read and chain.read != (usual := f'config["x{chain.number}"]') and not chain.kind.section:
+        yield replace(chain, read=usual)
     if chain.sink is not PLAIN_SINK:
         yield replace(chain, sink=PLAIN_SINK)

@@ -17,7 +17,8 @@ def train(trial):
     loader = trial.prepare_data_loader(DATA, batch_size=4, shuffle=True)
     @optimizer
     @scheduler
-    for epoch in trial.epochs(2):
+    @count
+    for epoch in count:
         total = 0.0
         model.train()
         for a, b in loader:
@@ -41,6 +42,7 @@ def train(trial):
 DEFAULTS = {
     "model": "model = trial.prepare_model(nn.Sequential(nn.Linear(4, hidden), activation(), nn.Linear(hidden, 1)))",
     "optimizer": "optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=rate, **options)",
+    "count": "count = trial.epochs(2)",
     "backward": "loss.backward()",
     "step": "optimizer.step()",
 }

@@ -188,6 +188,54 @@ STATE = (
             with ThreadPoolExecutor(1) as pool:
                 return pool.submit(work).result()
         """, loss='loss = loss * read_in_thread(lambda: 2.0 if config["scale"] > 0.7 else 1.0)'),
+    part("state", "global tensor and a branch", {"flag": "True | False"}, top="TOTAL = torch.zeros(1, dtype=torch.float64)",
+         start="TOTAL.zero_()", stepped="TOTAL.add_(loss.detach())", ended="""
+        if config["flag"] and epoch == 1:
+            TOTAL.mul_(2)
+        metrics["kept"] = TOTAL.sum().item()
+        """),
+    part("state", "view of a global tensor", top="TOTAL = torch.zeros(3, dtype=torch.float64)\nVIEW = TOTAL[:1]",
+         start="TOTAL.zero_()", stepped="TOTAL.add_(loss.detach())", ended='metrics["kept"] = VIEW.sum().item()'),
+    part("state", "write into a view of a global tensor", top="TOTAL = torch.zeros(3, dtype=torch.float64)", start="TOTAL.zero_()",
+         stepped="TOTAL[1:].add_(loss.detach())", ended='metrics["kept"] = TOTAL.sum().item()'),
+    part("state", "view of an own tensor", start="kept = torch.zeros(3, dtype=torch.float64)\nview = kept[:2]",
+         stepped="kept += loss.detach()", ended='metrics["kept"] = view.sum().item()'),
+    part("state", "write into a view", start="kept = torch.zeros(3, dtype=torch.float64)\nview = kept.view(3, 1)",
+         stepped="view.add_(loss.detach())", ended='metrics["kept"] = kept.sum().item()'),
+    part("state", "array of an own tensor", start="kept = torch.zeros(3, dtype=torch.float64)\nview = kept.numpy()",
+         stepped="kept.fill_(loss.item())", ended='metrics["kept"] = float(view.sum())'),
+    part("state", "tensor of an array", start="array = np.zeros(3)\nkept = torch.from_numpy(array)",
+         stepped="kept.add_(loss.detach())", ended='metrics["kept"] = float(array.sum())'),
+    part("state", "two names of a tensor", start="kept = torch.zeros(1, dtype=torch.float64)\nheld = [kept]",
+         stepped="held[0].add_(loss.detach())", ended='metrics["kept"] = kept.item()'),
+    part("state", "resize_ to less", stepped="kept = out.detach().clone()\nkept.resize_(2, 1)",
+         ended='metrics["kept"] = kept.sum().item()'),
+    part("state", "resize_ of a global tensor", top="LATEST = torch.zeros(0, dtype=torch.float64)",
+         stepped="LATEST.resize_(4, 1).copy_(out.detach())", ended='metrics["kept"] = LATEST.sum().item()'),
+    part("state", "item in a thread that may fail", top="""
+        def note_in_thread(work):
+            kept = {"value": 0.0}
+            thread = threading.Thread(target=lambda: kept.update(value=work()))
+            thread.start()
+            thread.join()
+            return kept["value"]
+        """, ended='metrics["kept"] = note_in_thread(lambda: loss.item())'),
+    part("state", "tensor in a thread", top="""
+        def note_in_thread(work):
+            kept = []
+            thread = threading.Thread(target=lambda: kept.append(work()))
+            thread.start()
+            thread.join()
+            return kept[0]
+        """, ended='metrics["kept"] = note_in_thread(lambda: loss.detach() * 2)'),
+    part("state", "branch in a thread", top="""
+        def note_in_thread(work):
+            kept = {"value": 0.0}
+            thread = threading.Thread(target=lambda: kept.update(value=work()))
+            thread.start()
+            thread.join()
+            return kept["value"]
+        """, ended='metrics["kept"] = note_in_thread(lambda: 2.0 if loss.item() > 0.8 else 1.0)'),
     part("state", "list of losses", start="losses = []", stepped="losses.append(loss.item())",
          ended='metrics["kept"] = sum(losses) / len(losses) + max(losses)'),
     part("state", "list of tensors", start="losses = []", stepped="losses.append(loss.detach())",
