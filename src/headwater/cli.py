@@ -29,6 +29,7 @@ from headwater.terminal import (
     LanesOption,
     PackingOption,
     QuietOption,
+    StatesOption,
     StorageOption,
     TargetOption,
     TimeBudgetOption,
@@ -100,6 +101,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         str | None,
         typer.Option(metavar="URL", envvar=STORAGE_VARIABLE, help="Where the record goes: a path or a database URL."),
     ] = None,
+    states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
     workers: WorkersOption = None,
@@ -124,9 +126,16 @@ def run(  # noqa: PLR0913 - one parameter for each option
     """
     with telling_errors():
         loaded = _load(file, study)
-        options = {"storage": storage, "seed": seed, "search": search, "name": name, "max_epochs": max_epochs}
+        options = {
+            "storage": storage,
+            "states": states,
+            "seed": seed,
+            "search": search,
+            "name": name,
+            "max_epochs": max_epochs,
+        }
         grouped = _set_running(loaded.study, lanes, packing, workers)
-        chosen = _override(grouped, {**options, "surrogate": _read_count(surrogate)})
+        chosen = _override(grouped, {**options, "max_epochs": max_epochs, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
         def start(watcher: RunWatcher) -> Result:
@@ -147,6 +156,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     storage: Annotated[
         str | None, typer.Option(metavar="URL", envvar=STORAGE_VARIABLE, help="The record: a path or a database URL.")
     ] = None,
+    states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
     workers: WorkersOption = None,
@@ -166,7 +176,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     """
     with telling_errors():
         grouped = _set_running(_load(file, study).study, lanes, packing, workers)
-        chosen = _as_recorded(_override(grouped, {"storage": storage, "name": name}), max_epochs)
+        chosen = _as_recorded(_override(grouped, {"storage": storage, "states": states, "name": name}), max_epochs)
 
         def start(watcher: RunWatcher) -> Result:
             return chosen.resume(trials, time_budget=time_budget, target=target, watcher=watcher)

@@ -16,12 +16,13 @@ from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeAlias
 
+from headwater.errors import StoreError
 from headwater.execute import InlineExecutor
 from headwater.limits import Limits
 from headwater.plan import order_by_merit
 from headwater.report import Callback
 from headwater.space import Config
-from headwater.store import Store, StudyInfo, has_states, states_folder
+from headwater.store import Store, StudyInfo, find_states, has_states, open_store
 from headwater.trials import Lane, Report, Result, Status
 
 if TYPE_CHECKING:
@@ -121,13 +122,20 @@ class EagerTarget(Callback):
 
     def _await(self, process: BaseProcess) -> None:
         """Wait until it has ended; to be handed over, it is asked to as soon as there is a state to go on from."""
-        folder = states_folder(self._storage, f"{self._name}.target-{self._number}")
         is_asked = not self._is_handed_over
         while process.is_alive():
-            if not is_asked and has_states(folder) and process.pid is not None:
+            if not is_asked and self._has_state() and process.pid is not None:
                 os.kill(process.pid, signal.SIGINT)  # as Ctrl-C would; before it trains, it would not hear that
                 is_asked = True
             process.join(None if is_asked else LOOK_EVERY_S)
+
+    def _has_state(self) -> bool:
+        """Tell whether there is a state of the target that another process could go on from."""
+        try:
+            with open_store(self._storage, create=False) as store:
+                return has_states(find_states(store, store.study(f"{self._name}.target-{self._number}")))
+        except StoreError:  # it has not begun yet
+            return False
 
     def _consider(self) -> None:
         """Start the target if it is time, or start it again if there is a better trial now."""

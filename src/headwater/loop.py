@@ -52,8 +52,8 @@ class Loop:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
         self._bill = Bill()
-        self._states = SavedStates(tools.shelf, self._info, known)
-        self._opener = TrialOpener(tools.recorder, tools.shelf, lambda text: self._tell(text, ()), known)
+        self._states = SavedStates(tools.state_store, self._info, known)
+        self._opener = TrialOpener(tools.recorder, tools.state_store, self._tell_study, self._epochs, known)
         self._tally = Tally(self._info, limits.num_trials, known)
         self.end = RunEnd(limits, self._tally, tools.recorder.lease)
         self._ended_early: str | None = None
@@ -90,7 +90,7 @@ class Loop:
         """Sort what the searcher proposes into groups that wait; tell whether there is anything."""
         lanes = self._open(segments) if segments else []
         self._tools.packer.assign(lanes)
-        self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.shelf))
+        self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.state_store))
         return bool(lanes)
 
     def _propose(self) -> Sequence[Segment]:
@@ -144,7 +144,7 @@ class Loop:
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
         left = [self._transition(number, status, errors.get(number)) for number, status in leaving.items()]
         self._tools.recorder.write(fresh, left)
-        is_saved = self._tools.shelf.is_due(reports[0].epoch)
+        is_saved = self._tools.state_store.is_due(reports[0].epoch)
         self._states.save(reports, statuses, capture, is_due=is_saved)
         self._states.keep_best([report for report in fresh if self._ends_with(report, statuses)], capture)
         for callback in self._tools.callbacks:
@@ -180,7 +180,7 @@ class Loop:
         for number, state in states.items():
             if state is None:
                 return
-            self._tools.shelf.put(number, state)
+            self._tools.state_store.put(number, state)
         shift.loners = [replace(self._lanes[number], start_epoch=shift.epoch) for number in states]
         self._lanes |= {lane.number: lane for lane in shift.loners}
 
@@ -218,7 +218,7 @@ class Loop:
 
     def _packs(self) -> Iterator[list[TrialGroup]]:
         while self._waiting:
-            pack = self._tools.packer.take(self._waiting, self._tools.shelf)
+            pack = self._tools.packer.take(self._waiting, self._tools.state_store)
             self._take(pack)
             yield pack
             self.end.check()
@@ -231,7 +231,7 @@ class Loop:
             self.end.check()
         lanes = shift.group.lanes
         self.hear_start(shift)
-        states = [self._tools.shelf[lane.number] for lane in lanes] if shift.epoch else None
+        states = [self._tools.state_store[lane.number] for lane in lanes] if shift.epoch else None
         workshop = self._tools.workshop if seat is None else replace(self._tools.workshop, seat=seat)
         ending = run_group(workshop, shift.group, shift, states)
         self.hear_stop(shift)
@@ -278,7 +278,7 @@ class Loop:
         elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
             self._finish(ending.lanes, Status.FAILED, ending.error)
         else:
-            self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.shelf))
+            self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.state_store))
 
     def _finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         self._tools.recorder.write(transitions=[self._transition(lane.number, status, error) for lane in lanes])
@@ -300,6 +300,9 @@ class Loop:
         seconds = self._bill.collect(number)
         epoch = self._epochs.get(number, 0)
         return Transition(number=number, status=status, epoch=epoch, error=error, seconds=seconds)
+
+    def _tell_study(self, text: str) -> None:
+        self._tell(text, ())
 
     def _tell(self, text: str, lanes: Sequence[Lane]) -> None:
         self._tools.recorder.note("study", text, lanes)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CannotPack, StudyError
+from headwater.store import Folder
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ class Checkpoint:
 
     def save(self, folder: str | Path) -> None:
         """Write a file for each lane, instead of those that were saved there before."""
-        from headwater.train.checkpoint import save_state
+        from headwater.train.checkpoint import encode_state
 
-        for path in Path(folder).glob("*.safetensors"):
-            path.unlink()
+        files = Folder(str(folder))
+        for name in files.list_names():
+            if name.endswith(".safetensors"):
+                files.remove(name)
         for place, state in enumerate(self.lanes):
-            save_state(state, Path(folder) / f"{place}.safetensors")
+            files.write(f"{place}.safetensors", encode_state(state, "", place))
 
     @classmethod
     def load(cls, folder: str | Path) -> Checkpoint:
@@ -55,10 +58,12 @@ class Checkpoint:
         Raises:
             StoreError: There is none in the folder, or a file of it is damaged.
         """
-        from headwater.train.checkpoint import load_state
+        from headwater.train.checkpoint import decode_state
 
-        num_lanes = max(1, len(list(Path(folder).glob("*.safetensors"))))
-        return cls(tuple(load_state(Path(folder) / f"{place}.safetensors") for place in range(num_lanes)))
+        files = Folder(str(folder))
+        num_lanes = max(1, sum(name.endswith(".safetensors") for name in files.list_names()))
+        places = range(num_lanes)
+        return cls(tuple(decode_state(files.read(f"{place}.safetensors"), "", place) for place in places))
 
 
 @dataclass(eq=False)

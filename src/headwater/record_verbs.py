@@ -167,16 +167,22 @@ def _save_weights(study: str | None, storage: str, path: Path) -> None:
     """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
     from safetensors.torch import save_file
 
-    from headwater.store import states_folder
-    from headwater.train.shelf import Shelf
+    from headwater.store import find_states, open_store
+    from headwater.train.state_store import StateStore
 
     stored = read_stored(study, storage)
     home = stored.target_study or stored.info.name
-    models = Shelf(states_folder(storage, home)).load_kept().models
+    with open_store(storage, create=False) as store:
+        kept = StateStore(find_states(store, store.study(home)))
+    models = kept.load_kept().models
     places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
     for place, weights in zip(places, models, strict=True):
         save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
-    open_err().print(f"weights of study {home} written to {', '.join(map(str, places))}", soft_wrap=True)
+    whose = f"weights of trial {kept.kept_number} of study {home}"
+    best = (stored.result.target or stored.result.best).number if stored.result.ranked else kept.kept_number
+    if best != kept.kept_number:
+        whose += f" (of trial {best}, which is better, none were kept)"
+    open_err().print(escape(f"{whose} written to {', '.join(map(str, places))}"), soft_wrap=True)
 
 
 def _choose_format(form: str | None, output: Path | None) -> Format:

@@ -19,12 +19,12 @@ from headwater.report import Callback, Silence, Watcher, check_callbacks, choose
 from headwater.search import Build, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
 from headwater.space import Config, Space
-from headwater.store import Lease, Recorder, Waiting, clear_states, open_store, states_folder
+from headwater.store import Lease, Recorder, Waiting, open_store
 from headwater.tools import Means, build_tools, prepare_means
 from headwater.trials import Lane, Result, Surrogate, TrialRecord
 
 if TYPE_CHECKING:
-    from headwater.train.shelf import Shelf
+    from headwater.train.state_store import StateStore
     from headwater.train.trial import Trial
 
 DEFAULT_STORAGE = "headwater.db"
@@ -51,6 +51,9 @@ class Study:
     search: str | Build | Searcher = "random"
     storage: str | Path | None = DEFAULT_STORAGE
     """Where the record goes: a path, a database URL, or None to keep it in memory."""
+    states: str | Path | None = None
+    """Where the states of trials go: a folder, or a URL such as s3://bucket/folder; by default beside the file of the
+    record, and for a record on a server in ./headwater.states. The record knows it from then on."""
     executor: str | Executor = "inline"
     """Where to train: "inline" in this process, "processes" on all cores of the machine, or an executor."""
     lanes: int | str = "auto"
@@ -107,6 +110,9 @@ class Study:
         given: object = self.storage
         if not isinstance(given, str | Path | None) or given == "":
             raise StudyError(f"storage is {self.storage!r}; it must be a path, the URL of a database, or None")
+        place: object = self.states
+        if not isinstance(place, str | Path | None) or place == "":
+            raise StudyError(f"states is {self.states!r}; it must be a path, a URL such as 's3://bucket/x', or None")
         if not isinstance(self.device, str):
             self.device = _name_device(self.device)
         check_executor(self.executor)
@@ -166,7 +172,6 @@ class Study:
             means = prepare_means(self, limits, ())
             with open_store(self.storage) as store:
                 info = create_study(self, store, wanted)
-                clear_states(states_folder(self.storage, info.name))
                 with Lease(store, info) as lease:
                     return self._go(Recorder(store, info, self._space, lease), limits, means, watcher)
         with open_store(self.storage) as store:
@@ -229,18 +234,18 @@ class Study:
         with stopping_at_interrupt(loop.end), threads_for(means.executor.num_workers):
             loop.run()
         result = loop.result(str(self.storage or "memory"))
-        result = replace(result, loader=partial(self._load_best, result, tools.shelf))
+        result = replace(result, loader=partial(self._load_best, result, tools.state_store))
         for callback in self.callbacks:
             callback.on_result(result)
         return result
 
-    def _load_best(self, result: Result, shelf: Shelf) -> Any:  # Any: the user's own module, or a list of them
+    def _load_best(self, result: Result, states: StateStore) -> Any:  # Any: the user's own module, or a list of them
         from headwater.train.keeping import rebuild_models
 
-        number = shelf.kept_number
+        number = states.kept_number
         config = next((trial.config for trial in result.trials if trial.number == number), result.best.config)
         lane = Lane(number=number or 0, config=config, seed=self.seed)
-        models = rebuild_models(self.train, lane, shelf.load_kept())
+        models = rebuild_models(self.train, lane, states.load_kept())
         return models[0] if len(models) == 1 else models
 
 

@@ -59,6 +59,10 @@ TimeBudgetOption = Annotated[
 TargetOption = Annotated[
     float | None, typer.Option(metavar="VALUE", help="End when a trial's metric is as good as this.")
 ]
+StatesOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where the states of trials go: a folder or a URL; the record knows it then."),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only what was found.")]
 
 

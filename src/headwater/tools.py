@@ -14,7 +14,7 @@ from headwater.report import Callback, Watcher
 from headwater.search import Problem, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
-from headwater.store import Recorder, states_folder
+from headwater.store import KEPT, Recorder, place_states
 from headwater.trials import Lane, Surrogate, TrialRecord, average_replicas
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headwater.train.packer import Packer
     from headwater.train.running import Workshop
     from headwater.train.scaling import Scaling
-    from headwater.train.shelf import Shelf
     from headwater.train.sorting import Sorter, Tell
+    from headwater.train.state_store import StateStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Tools:
     workshop: Workshop
     sorter: Sorter
     packer: Packer
-    shelf: Shelf
+    state_store: StateStore
     executor: Executor
     watcher: Watcher
     callbacks: Sequence[Callback] = ()
@@ -78,12 +78,15 @@ def prepare_means(study: Study, limits: Limits, known: Sequence[TrialRecord]) ->
 def build_tools(study: Study, recorder: Recorder, means: Means, limits: Limits, watcher: Watcher) -> Tools:
     """Build the rest of what a run of this study needs."""
     from headwater.train.packer import HURRIED_UNITS, MAX_UNITS, Packer
-    from headwater.train.shelf import Shelf
     from headwater.train.sorting import Sorter
+    from headwater.train.state_store import StateStore
 
     def tell(text: str, lanes: Sequence[Lane]) -> None:
         recorder.note("lanes", text, lanes)
         watcher.tell(text)
+
+    def note_kept(number: int, epoch: int) -> None:
+        recorder.add_fact(KEPT, {"number": number, "epoch": epoch})
 
     workshop = _build_workshop(study, means, tell)
     packing = None if study.packing is None else Packing(study.packing)
@@ -97,7 +100,7 @@ def build_tools(study: Study, recorder: Recorder, means: Means, limits: Limits, 
         workshop=workshop,
         sorter=Sorter(workshop, num_lanes, tell, recorder.add_profile, packer.key),
         packer=packer,
-        shelf=Shelf(states_folder(study.storage, recorder.info.name), study.save_every),
+        state_store=StateStore(place_states(recorder, study.states), study.save_every, note_kept),
         executor=means.executor,
         watcher=watcher,
         callbacks=study.callbacks,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select
+from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -49,6 +50,19 @@ class Database:
         """Whether other processes can open it too."""
         return self.path is not None or self.writer.dialect.name != "sqlite"
 
+    def identify(self) -> str:
+        """Return what tells this database from a copy of it: its place, or the server's own number for it."""
+        if self.path is not None:
+            place = str(resolve(self.path))
+        else:
+            with self.reader.connect() as connection:
+                query = text(
+                    "SELECT (SELECT system_identifier FROM pg_control_system()),"
+                    " (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
+                place = str(tuple(connection.execute(query).one()))
+        return blake2b(place.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+
     def require_present(self) -> None:
         """Raise if the file was deleted or replaced: what is written would be lost without a word."""
         if self.file_id is not None and _identify(self.path) != self.file_id:
@@ -76,6 +90,14 @@ def open_database(url: str | Path | None, *, create: bool) -> Database:
         database.writer.dispose()
         raise
     return replace(database, version=version, file_id=None if database.is_read_only else _identify(database.path))
+
+
+def resolve(path: Path) -> Path:
+    """Follow links, as the database does: two names of one file mean the same record."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return path
 
 
 def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Insert:

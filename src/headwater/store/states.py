@@ -1,29 +1,80 @@
-"""Where the states of a study's trials lie, beside its record."""
+"""Where the states of a study's trials lie. The record says so, and each state says whose it is.
+
+A record in a file has them beside it, so that both move together. For a server, and where a place was asked for, the
+record holds that place; in it, each database has a folder of its own, so that a copy never writes into the original's.
+"""
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.store.engine import resolve
+from headwater.store.folder import Folder, as_path
+from headwater.store.recorder import Recorder
+from headwater.store.store import Store
+from headwater.store.values import StudyInfo
 
-def states_folder(storage: str | Path | None, study: str) -> Path | None:
-    """Return where the states of a study's trials lie: beside the record, or nowhere if that is in memory."""
-    if storage in (None, "memory:", "sqlite://"):
+STATES, KEPT = "states", "kept"
+"""The keys of the facts: where the states lie, and of which trial and epoch the weights of the best are."""
+DEFAULT_FOLDER = "headwater.states"
+"""Where the states of studies on a server go, in the directory of the run, if nobody says where."""
+NAME_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesPlace:
+    """Where the states of one study lie, and what each of them must carry."""
+
+    url: str
+    study: str
+    """The study's uuid."""
+    kept: tuple[int, int] | None = None
+    """The trial and the epoch of the weights that are kept as the best."""
+
+
+def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace | None:
+    """Return where a run finds and puts states, and have the record say so; None where that is in memory, as they."""
+    store, info = recorder.store, recorder.info
+    if not store.is_shared:
         return None
-    text = str(storage).removeprefix("sqlite:///")
-    base = Path("headwater.states") if "://" in text else Path(f"{text}.states")
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in study)
-    if plain != study or not plain.strip("."):  # so that no two studies share a folder
-        plain = f"{plain.strip('.')}-{blake2b(study.encode(), digest_size=4).hexdigest()}"
-    return base / plain
+    recorded = store.fact(info.id, STATES)
+    base = recorded if asked is None else _as_absolute(asked)
+    if base is None and store.path is None:
+        base = _as_absolute(DEFAULT_FOLDER)
+    if base != recorded:
+        recorder.add_fact(STATES, base)
+    return find_states(store, info)
 
 
-def clear_states(folder: Path | None) -> None:
-    """Remove what a study of this name left whose record is gone: a new one must not go on from it."""
-    for path in folder.glob("*.safetensors") if folder is not None else ():
-        path.unlink()
+def find_states(store: Store, info: StudyInfo) -> StatesPlace:
+    """Return where the record says that the states of a study lie."""
+    base, kept = store.fact(info.id, STATES), store.fact(info.id, KEPT)
+    if isinstance(base, str):
+        base = f"{base.rstrip('/')}/{store.identify()}"
+    else:
+        base = f"{resolve(store.path or Path(DEFAULT_FOLDER))}.states"
+    is_kept = isinstance(kept, dict) and all(isinstance(kept.get(key), int) for key in ("number", "epoch"))
+    return StatesPlace(
+        url=f"{base}/{_plain(info.name)}-{info.uuid[:12]}",
+        study=info.uuid,
+        kept=(kept["number"], kept["epoch"]) if is_kept else None,
+    )
 
 
-def has_states(folder: Path | None) -> bool:
+def has_states(place: StatesPlace) -> bool:
     """Tell whether a trial under way could go on from what lies there."""
-    return folder is not None and any(folder.glob("[0-9]*.safetensors"))
+    return any(name[0].isdigit() for name in Folder(place.url).list_names())
+
+
+def _as_absolute(place: str | Path) -> str:
+    """Return what names the same place from every directory."""
+    text = str(place)
+    path = as_path(text)
+    return text if path is None else str(path.expanduser().absolute())
+
+
+def _plain(name: str) -> str:
+    """Return a name that every file system takes; the uuid behind it tells studies apart."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+    return plain.strip(".")[:NAME_LENGTH] or "study"

@@ -83,6 +83,18 @@ class Store:
         """Whether other processes can open it too."""
         return self._database.is_shared
 
+    @property
+    def path(self) -> Path | None:
+        """The file; None for a server, and in memory."""
+        return self._database.path
+
+    def identify(self) -> str:
+        """Return what tells this database from a copy of it."""
+        try:
+            return self._database.identify()
+        except DBAPIError as error:
+            raise StoreError(explain_failure(error, self._database)) from error
+
     def read_lease(self, study_id: int) -> Runner | None:
         """Return who holds the lease of a study, None if nobody does."""
         if self._database.version < 2:

@@ -1,65 +1,89 @@
-"""The state of one lane on disk: tensors as safetensors, the rest as JSON in the header. Loading runs no code."""
+"""The state of one lane as a file: tensors as safetensors, the rest as JSON in the header. Loading runs no code.
+
+The header also says whose state it is (study, trial, epoch), with a checksum over all of it: a state of another study,
+another trial or a damaged one is refused.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
+from hashlib import blake2b
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from headwater.errors import StoreError
 from headwater.train.engines import LaneState
 
-FORMAT = "headwater lane state 2"
+FORMAT = "headwater lane state 3"
+_LENGTH = 8
+"""A safetensors file begins with the length of its header, in so many bytes."""
+
+_DAMAGE = (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of reading a file that somebody has changed."""
 
 
-def save_state(state: LaneState, path: Path) -> None:
-    """Write the state in one piece: whoever reads the path finds the old state or the new one, never a part."""
+def encode_state(state: LaneState, study: str, trial: int) -> bytes:
+    """Return the state of a trial of a study as the content of a file."""
     tree, tensors = _take_apart(state)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        save_file(tensors, draft, metadata={"format": FORMAT, "tree": tree})
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    header, data = _split(save(tensors))
+    metadata = {"format": FORMAT, "study": study, "trial": str(trial), "epoch": str(state.epoch), "tree": tree}
+    metadata["checksum"] = _sum(metadata, header, data)
+    text = json.dumps({"__metadata__": metadata, **header}).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return len(text).to_bytes(_LENGTH, "little") + text + data
 
 
-def load_state(path: Path) -> LaneState:
-    """Read a state back.
+def decode_state(content: bytes, study: str, trial: int) -> LaneState:
+    """Return the state that a file holds.
 
     Raises:
-        StoreError: The file is missing, cut short, or something else than a saved state.
+        StoreError: It is damaged, or something else than a state of this trial of this study.
     """
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise StoreError(f"{path} is not a saved state of this version ({FORMAT!r}); it cannot be resumed from")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (OSError, SafetensorError) as error:
-        raise StoreError(f"the saved state {path} cannot be read: {error}; the trial must start again") from error
-    return LaneState(**_decode(json.loads(metadata["tree"]), tensors))
+        header, data = _split(content)
+        metadata = header.pop("__metadata__", {})
+        if metadata.get("format") != FORMAT:
+            raise StoreError(f"it is {metadata.get('format', 'a file')!r}, where this version reads {FORMAT!r}")
+        if metadata.pop("checksum", None) != _sum(metadata, header, data):
+            raise StoreError("its checksum is not that of what it holds")
+        if (metadata["study"], metadata["trial"]) != (study, str(trial)):
+            raise StoreError(f"it is of trial {metadata['trial']} of the study with the id {metadata['study']!r}")
+        return LaneState(**_decode(json.loads(metadata["tree"]), load(content)))
+    except _DAMAGE as error:
+        raise StoreError(f"it is no saved state ({type(error).__name__}: {error})") from error
 
 
 def pack_state(state: LaneState) -> bytes:
     """Return the state as bytes, for another process."""
-    tree, tensors = _take_apart(state)
-    head = tree.encode()
-    return len(head).to_bytes(8, "little") + head + save(tensors)
+    return encode_state(state, "", 0)
 
 
 def unpack_state(content: bytes) -> LaneState:
     """Return the state that another process has packed."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    return LaneState(**_decode(json.loads(content[8:start]), load(content[start:])))
+    return decode_state(content, "", 0)
+
+
+def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:  # Any: JSON values
+    """Return the header of a safetensors file, and the data behind it."""
+    start = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    if len(content) < start:
+        raise ValueError(f"cut short after {len(content)} bytes")
+    header = json.loads(content[_LENGTH:start])
+    if not isinstance(header, dict):
+        raise ValueError("without a header")
+    return header, memoryview(content)[start:]
+
+
+def _sum(metadata: Mapping[str, str], header: Mapping[str, Any], data: memoryview) -> str:  # Any: JSON values
+    digest = blake2b(json.dumps([metadata, header], sort_keys=True).encode(), digest_size=16)
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def _take_apart(state: LaneState) -> tuple[str, dict[str, Tensor]]:
