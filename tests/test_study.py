@@ -160,7 +160,9 @@ def test_another_space_cannot_resume_a_study(tmp_path: Path) -> None:
 
 def test_of_finished_trials_only_the_best_leaves_its_state_behind(tmp_path: Path) -> None:
     result = replace(STUDY, storage=tmp_path / "study.db").run(num_trials=4)
-    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [f"best-{result.best.number}"]
+    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [
+        f"best-{result.best.number}-{result.best.epochs}"
+    ]
 
 
 def test_a_target_ends_the_study_early() -> None:

@@ -74,7 +74,9 @@ def test_weights_of_a_trial_that_diverges_are_not_kept_as_the_best(tmp_path: Pat
 
     study = replace(STUDY, train=diverge, space={"bad": hw.grid([False, True])}, storage=tmp_path / "study.db")
     result = replace(study, save_every=1).run(num_trials=2)
-    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [f"best-{result.best.number}"]
+    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [
+        f"best-{result.best.number}-{result.best.epochs}"
+    ]
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
