@@ -23,7 +23,7 @@ NUM_TRIALS = 8
 PARTING = {
     "activation": "lanes part by `activation`",
     "batch_size": "lanes part by `batch_size`",
-    "conditional_space": "lanes part by `optimizer.name`",
+    "conditional_space": "lanes part by `optimizer.name == 'sgd'`",
 }
 """The examples whose code needs one value of a hyperparameter, and the note that says of which."""
 

@@ -7,14 +7,16 @@ import math
 import operator
 import pickle
 from collections.abc import Callable
+from numbers import Number, Real
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from headwater.errors import CannotFuseError, LanesPart
+from headwater.errors import LanesPart
 from headwater.fuse.per_lane import PerLane, PerLaneText, lane_value
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
@@ -33,12 +35,17 @@ def roster() -> Roster:
     return Roster(CONFIGS)
 
 
+def by_lane(value: Any) -> list[Any]:
+    """Return the value of each of three lanes; a truth on which they agree is plain."""
+    return list(value.values) if isinstance(value, PerLane) else [value] * 3
+
+
 @given(st.lists(FLOATS, min_size=3, max_size=3), FLOATS, st.sampled_from(BINARY))
 def test_arithmetic_goes_lane_by_lane_on_both_sides(values: list[float], other: float, operate: Any) -> None:
     lanes = PerLane(values, Roster(CONFIGS))
-    assert operate(lanes, other).values == tuple(operate(value, other) for value in values)
-    assert operate(other, lanes).values == tuple(operate(other, value) for value in values)
-    assert operate(lanes, lanes).values == tuple(operate(value, value) for value in values)
+    assert by_lane(operate(lanes, other)) == [operate(value, other) for value in values]
+    assert by_lane(operate(other, lanes)) == [operate(other, value) for value in values]
+    assert by_lane(operate(lanes, lanes)) == [operate(value, value) for value in values]
 
 
 @pytest.mark.parametrize("operate", UNARY)
@@ -80,6 +87,8 @@ def test_lanes_that_agree_answer_as_one(roster: Roster) -> None:
 def test_arithmetic_that_fails_in_one_lane_only_parts_the_lanes(roster: Roster) -> None:
     with pytest.raises(LanesPart):
         1 / PerLane((1, 0, 2), roster)
+    assert roster.question is not None
+    assert roster.question.answers == ("", "ZeroDivisionError", "")
     with pytest.raises(ZeroDivisionError):
         1 / PerLane((0, 0, 0), roster)
 
@@ -97,9 +106,41 @@ def test_a_copy_stays_with_its_roster(roster: Roster) -> None:
     assert copy.copy(layer.p) is layer.p
 
 
-def test_pickling_is_refused(roster: Roster) -> None:
-    with pytest.raises(CannotFuseError, match="pickles"):
+def test_pickling_asks_for_one_value(roster: Roster) -> None:
+    assert pickle.loads(pickle.dumps(PerLane((2, 2, 2), roster))) == 2
+    with pytest.raises(LanesPart):
         pickle.dumps(PerLane((1, 2, 3), roster))
+
+
+@pytest.mark.parametrize("kind", [int, float, bool, Number, Real])
+def test_a_stand_in_is_of_the_type_of_its_values(roster: Roster, kind: type) -> None:
+    for values in [(1, 2, 3), (0.5, 1.0, 2.0), (True, False, True)]:
+        stand_in: Any = PerLane(values, roster)
+        assert isinstance(stand_in, kind) == isinstance(values[0], kind)
+        assert isinstance(stand_in, PerLane)
+
+
+def test_lanes_part_where_the_type_differs_between_them(roster: Roster) -> None:
+    with pytest.raises(LanesPart):
+        isinstance(PerLane((1, 2.0, 3), roster), float)
+    assert roster.question is not None
+    assert roster.question.answers == ("<class 'int'>", "<class 'float'>", "<class 'int'>")
+
+
+@pytest.mark.parametrize("write", [str, repr, "{}".format, "{:.2f}".format, lambda x: f"{x}", "%s".__mod__])
+def test_text_that_may_decide_something_parts_the_lanes(roster: Roster, write: Callable[[Any], str]) -> None:
+    value = PerLane((0.5, 0.25, 1.0), roster)
+    with roster.running():
+        with pytest.raises(LanesPart):
+            write(value)
+        with roster.showing():
+            assert "0.5" in write(value)
+
+
+def test_numpy_gets_plain_numbers_or_the_lanes_part(roster: Roster) -> None:
+    assert np.array([PerLane((0.5, 0.5, 0.5), roster), 1.0]).dtype == np.float64
+    with pytest.raises(LanesPart):
+        np.array([PerLane((0.5, 0.25, 0.5), roster), 1.0])
 
 
 def test_text_shows_all_lanes(roster: Roster) -> None:
@@ -113,17 +154,24 @@ WORDS = ("ReLU", "Tanh", "ReLU")
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda word: getattr(nn, word), lambda word: {"ReLU": 1}[word], lambda word: word.lower(),
-        lambda word: word == "ReLU", lambda word: "nn." + word, lambda word: word + "6", len, lambda word: word[1:],
-        lambda word: word in {"ReLU"}, float, lambda word: word * 2, lambda word: sorted([word, "A"]),
+        lambda word: {"ReLU": 1}[word], lambda word: word.lower(), lambda word: bool(word == "ReLU"),
+        lambda word: word in {"ReLU"}, lambda word: "R" in word, float, lambda word: sorted([word, "S"]), list,
+        lambda word: hash(word + "6"), lambda word: hash("nn." + word), len,
     ],
 )  # fmt: skip
 def test_lanes_part_by_a_word(roster: Roster, ask: Callable[[Any], Any]) -> None:
-    word = PerLaneText(WORDS, roster, Recipe("name", lambda config: config["name"]))
+    word = PerLaneText(("ReLU", "Tanh", "ReLU6"), roster, Recipe("name", lambda config: config["name"]))
     with pytest.raises(LanesPart):
         ask(word)
     assert roster.question is not None
     assert roster.question.recipe is not None
+
+
+def test_words_go_lane_by_lane(roster: Roster) -> None:
+    word: Any = PerLaneText(WORDS, roster)
+    assert ("nn." + word + "!").values == ("nn.ReLU!", "nn.Tanh!", "nn.ReLU!")
+    assert (word * 2)[3:].values == ("UReLU", "hTanh", "UReLU")
+    assert len(word) == 4
 
 
 def test_a_question_that_all_words_answer_alike_parts_nobody(roster: Roster) -> None:
@@ -131,5 +179,6 @@ def test_a_question_that_all_words_answer_alike_parts_nobody(roster: Roster) -> 
     assert word
     assert word != "GELU"
     assert word not in ("GELU", "SiLU")
+    assert isinstance(word, str)
     assert f"{word}" == "[ReLU Tanh ReLU]"
     assert copy.deepcopy(word) is word

@@ -87,11 +87,6 @@ def read_before(trial: Trial) -> Callable[[], nn.Module]:
     return lambda: net(getattr(nn, name)())
 
 
-def read_all_before(trial: Trial) -> Callable[[], nn.Module]:
-    config = dict(trial.config)
-    return lambda: net(getattr(nn, f"{config['activation']}")())
-
-
 def look_up(trial: Trial) -> Callable[[], nn.Module]:
     name = trial.config["activation"]
     return lambda: Keeping(FUNCTIONS[name])
@@ -135,7 +130,7 @@ def start_from_a_number(trial: Trial) -> Callable[[], nn.Module]:
 
 
 FACTORIES = [
-    read_inside, read_before, read_all_before, look_up, keep, keep_what_was_read_before, branch, drop,
+    read_inside, read_before, look_up, keep, keep_what_was_read_before, branch, drop,
     start_from_a_number,
 ]  # fmt: skip
 

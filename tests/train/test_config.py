@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from headwater.errors import LanesPart
-from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing
+from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing, same
 from headwater.fuse.roster import Roster
+from headwater.space.configuration import freeze
 from headwater.train.config import LaneConfig
 
 
@@ -42,21 +46,50 @@ def test_numbers_that_differ_are_per_lane() -> None:
     assert lr.values == (0.1, 0.2)
 
 
-def test_words_that_differ_are_per_lane_text() -> None:
-    name = open_config({"act": "relu"}, {"act": "gelu"})["act"]
-    assert type(name) is PerLaneText
-    assert name.values == ("relu", "gelu")
+@pytest.mark.parametrize(
+    ("one", "other"), [("relu", "gelu"), (True, False), ((1, 2), (1, 3)), (int, float), (max, min), (b"a", b"b")]
+)
+def test_lanes_part_where_anything_else_that_differs_is_read(one: Any, other: Any) -> None:
+    config, roster = open_asked({"a": one}, {"a": other})
+    with pytest.raises(LanesPart):
+        config["a"]
+    assert answers(roster) == [one, other]
 
 
-def test_other_things_that_differ_are_per_lane_things() -> None:
-    assert type(open_config({"a": (1, 2)}, {"a": (1, 3)})["a"]) is PerLaneThing
-    assert type(open_config({"a": None}, {"a": 3})["a"]) is PerLaneThing
+@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (True, 1), (0, False), (None, 3), ("a", 1), ({"b": 1}, 3)])
+def test_lanes_part_by_the_type_where_it_differs(one: Any, other: Any) -> None:
+    config, roster = open_asked({"a": one}, {"a": other}, {"a": other})
+    with pytest.raises(LanesPart):
+        config["a"]
+    assert answers(roster) == [type(one).__name__, type(other).__name__, type(other).__name__]
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (True, 1), (0, False)])
-def test_equal_values_of_different_types_are_not_the_same(one: Any, other: Any) -> None:
-    read = open_config({"a": one}, {"a": other})["a"]
-    assert [type(value) for value in read.values] == [type(one), type(other)]
+def test_what_is_taken_by_lane_is_handed_out() -> None:
+    config = open_config({"a": "x", "b": None, "c": {"d": True}}, {"a": "y", "b": 3, "c": {"d": False}}).keeping()
+    assert type(config["a"]) is PerLaneText
+    assert type(config["b"]) is PerLaneThing
+    assert config["c"]["d"].values == (True, False)
+
+
+@pytest.mark.parametrize("value", [0.0, (1, 2), [1], {"k": 1}])
+def test_equal_values_are_told_apart_where_python_can(value: Any) -> None:
+    other = {float: -0.0, tuple: (1.0, 2), list: [True], dict: {"k": 1.0}}[type(value)]
+    assert not same(value, other)
+    assert same(value, copy.deepcopy(value))
+
+
+@pytest.mark.parametrize("ask", [repr, str, copy.copy, copy.deepcopy, pickle.dumps, json.dumps])
+def test_a_configuration_alone_and_one_of_many_lanes_refuse_alike(ask: Any) -> None:
+    roster = Roster([{"a": 1}, {"a": 1}])
+    with roster.running():
+        assert _result_of(ask, LaneConfig(roster)) == _result_of(ask, freeze({"a": 1}))
+
+
+def _result_of(ask: Any, config: Any) -> Any:
+    try:
+        return ask(config)
+    except TypeError:
+        return TypeError
 
 
 def test_a_nested_section_reads_like_a_configuration() -> None:
@@ -88,14 +121,6 @@ def test_lanes_part_by_a_key_that_only_some_of_them_have(ask: Any) -> None:
     with pytest.raises(LanesPart):
         ask(config)
     assert answers(roster) == [False, True]
-
-
-def test_lanes_part_by_a_section_that_only_some_of_them_have() -> None:
-    config, roster = open_asked({"net": {"width": 3}}, {"net": 3})
-    value = config["net"]
-    with pytest.raises(LanesPart):
-        value["width"]
-    assert answers(roster) == [{"width": 3}, 3]
 
 
 def test_keys_are_listed_in_order() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +119,22 @@ def test_a_word_that_settles_nothing_does_not_part() -> None:
     assert run_two(lambda trial: trial.config["act"] == "tanh", "act", "ReLU", "GELU").outcome is Outcome.DONE
 
 
+def test_lanes_part_by_the_answer_where_a_word_is_compared_with_others() -> None:
+    def branch(trial: Trial) -> None:
+        act = trial.config["act"]
+        if act in ("ReLU", "GELU"):
+            pass
+
+    done = run_two(branch, "act", "ReLU", "Tanh", "SiLU")
+    assert done.label == "act == 'ReLU'"
+
+
+def test_lanes_part_where_the_type_of_a_value_differs_and_not_further() -> None:
+    done = run_two(lambda trial: nn.Dropout(trial.config["p"] or 0.0), "p", None, 0.5, 0.25, None)
+    assert done.label == "type(p)"
+    assert done.answers() == ["NoneType", "float", "float", "NoneType"]
+
+
 @pytest.mark.parametrize("value", [True, 1, None, "yes", [1]], ids=["bool", "int", "none", "text", "list"])
 def test_lanes_part_at_an_if(value: Any) -> None:
     def train(trial: Trial) -> None:
@@ -139,20 +157,25 @@ def test_classes_tuples_and_functions_part_where_they_are_used() -> None:
     assert run_two(unpack, "shape", (1, 2), (2, 2)).outcome is Outcome.PARTED
 
 
-def test_printing_does_not_part() -> None:
-    texts = []
-
+def test_printing_does_not_part(capsys: pytest.CaptureFixture[str]) -> None:
     def train(trial: Trial) -> None:
-        lr, act = trial.config["lr"], trial.config["act"]
-        texts.append(f"{lr:.2f} {lr} {act} {lr!r}")
-        texts.append(f"{trial.config}")
-        texts.append(str(lr) + repr(act))
+        lr = trial.config["lr"]
+        print(f"{lr:.2f} {lr} {lr!r}", lr)  # noqa: T201 - what is tested
+        print(str(lr) + "!", trial.config, "%s" % lr, file=sys.stderr)  # noqa: T201, UP031 - what is tested
 
     done = run(train, [{"lr": 0.125, "act": "relu"}, {"lr": 0.25, "act": "gelu"}])
     assert done.outcome is Outcome.DONE
-    assert "0.12" in texts[0]
-    assert "0.25" in texts[0]
-    assert "gelu" in texts[0]
+    written = capsys.readouterr()
+    assert written.out == "[0.12 0.25] [0.125 0.25] PerLane([0.125 0.25]) [0.125 0.25]\n"
+    assert "gelu" in written.err
+
+
+def test_logging_notes_the_line_that_logs(caplog: pytest.LogCaptureFixture) -> None:
+    def train(trial: Trial) -> None:
+        logging.getLogger("mine").warning("lr is %s", trial.config["lr"])
+
+    assert run_two(train, "lr", 0.5, 0.25).outcome is Outcome.DONE
+    assert [(record.getMessage(), record.funcName) for record in caplog.records] == [("lr is [0.5 0.25]", "train")]
 
 
 def test_arithmetic_does_not_part() -> None:

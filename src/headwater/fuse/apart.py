@@ -12,13 +12,12 @@ from torch import Tensor
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
-from headwater.fuse.per_lane import PerLane, PerLaneText, same
+from headwater.fuse.per_lane import PerLane, PerLaneMapping, same
 from headwater.fuse.roster import Roster
 
 _INERT = frozenset(
     {int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format}
 )
-_PER_LANE = (PerLane, PerLaneText)
 _LISTS = (list, tuple)
 
 
@@ -34,17 +33,17 @@ def touches(values: Iterable[Any]) -> bool:
 
 
 def _touched(value: Any) -> bool:
-    if isinstance(value, _PER_LANE):
+    if isinstance(value, PerLane):
         return True
     if isinstance(value, _LISTS):
         return touches(value)
     return isinstance(value, dict) and touches(value.values())
 
 
-def per_lanes(values: Iterable[Any]) -> Iterator[PerLane | PerLaneText]:
+def per_lanes(values: Iterable[Any]) -> Iterator[PerLane]:
     """Find the PerLane values, also in lists."""
     for value in values:
-        if isinstance(value, _PER_LANE):
+        if isinstance(value, PerLane):
             yield value
         elif isinstance(value, _LISTS):
             yield from per_lanes(value)
@@ -67,8 +66,10 @@ def split(value: Any, num_lanes: int) -> list[Any]:
     """Return the value as each lane alone would have it."""
     if isinstance(value, Tensor):
         return list(stack_of(value).unbind(0)) if is_lane_tensor(value) else [value] * num_lanes
-    if isinstance(value, PerLane | PerLaneText):
+    if isinstance(value, PerLane):
         return list(value.values)
+    if isinstance(value, PerLaneMapping):
+        return value.by_lane()
     if isinstance(value, list | tuple):
         columns = [split(item, num_lanes) for item in value]
         return [_rebuild(value, [column[lane] for column in columns]) for lane in range(num_lanes)]
@@ -87,12 +88,19 @@ class Dice:
         if torch.cuda.is_initialized():
             shared.append(torch.cuda.default_generators[torch.cuda.current_device()])
         self._ends: list[Tensor] = []
+        self._has_begun = False
         self._states = [(generator, generator.get_state()) for generator in (*shared, *mine)]
 
     def rewind(self) -> None:
         """Go back to where the stream stood when the call began."""
         for generator, state in self._states:
             generator.set_state(state)
+
+    def begin_lane(self) -> None:
+        """Let the next lane start where the first one did."""
+        if self._has_begun:
+            self.rewind()
+        self._has_begun = True
 
     def require_alike(self, name: str) -> None:
         """Raise CannotFuseError where this lane's call has drawn more or fewer numbers than the first lane's."""

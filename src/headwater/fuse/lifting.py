@@ -1,180 +1,438 @@
-"""`float`, `int`, `max`, `min` and `math` in the user's module, for numbers that differ by lane.
+"""What the user's code asks of Python and of libraries, answered for every lane: the tools of `fuse/syntax.py`.
 
-Python insists that `float(x)` gives a real float, so no class can answer it lane by lane. While a group runs, the names
-stand in the user's module for versions that can, if the module does nothing with them but call them. They are taken
-away again when the last run ends; several may go on at once, each in a thread of its own.
+A call is *lifted* where the function is known to compute and no more: it runs once per lane, on the lane's own plain
+values. What is *shown* runs once, with text of all lanes. Any other function that knows nothing of lanes is *guarded*:
+it may keep a number that differs by lane or compute with it, but where it raises, each lane has to find out alone.
 """
 
 from __future__ import annotations
 
-import ast
 import builtins
-import inspect
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial, wraps
-from threading import Lock
-from types import FunctionType, ModuleType
-from typing import Any
+from functools import partial
+from numbers import Number
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any, TypeAlias
 
 import torch.nn.utils.clip_grad as clipping
-from torch import Tensor
+from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
-from headwater.fuse.per_lane import PerLane
+from headwater.errors import CannotFuseError, LanesPart
+from headwater.fuse.apart import join, split, tensors
+from headwater.fuse.functorch import is_lane_tensor
+from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
+from headwater.fuse.rewriting import Rewrites, is_users_module
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
 
-NAMES = ("float", "int", "max", "min", "math")
-
+Function: TypeAlias = Callable[..., Any]
 
 _ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
-"""Whose lanes this thread runs; in one without lanes, the lifted names do what the plain ones do."""
+"""Whose lanes this thread runs."""
 
 
 @contextmanager
-def lifted_names(function: Callable[..., Any], roster: Roster) -> Iterator[None]:
-    """Let the names of `NAMES` work lane by lane in the function's module, and in torch's gradient clipping."""
-    homes = [(vars(clipping), frozenset({"float"}))]
-    plain = _plain_function(function)
-    if plain is not None:
-        homes.append((plain.__globals__, _only_called(inspect.getmodule(plain))))
-    names = [(home, name) for home, names in homes for name in names if LIFTS.open(home, name)]
+def answering(function: Function, roster: Roster) -> Iterator[None]:
+    """Let the function, and what of the user's it calls, ask for every lane; so too torch's gradient clipping."""
+    functions = REWRITES.open(function, *vars(clipping).values())
     before = _ROSTER.set(roster)
     try:
-        yield
+        with roster.running():
+            yield
     finally:
         _ROSTER.reset(before)
-        for home, name in names:
-            LIFTS.close(home, name)
+        REWRITES.close(functions)
 
 
-class Lifts:
-    """Counts for each name in each module how many groups want it lifted, and keeps it so as long as there is one."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._num_open: Counter[tuple[int, str]] = Counter()
-
-    def open(self, home: dict[str, Any], name: str) -> bool:
-        """Lift the name, unless the module has a meaning of its own for it; return whether it is lifted."""
-        with self._lock:
-            key = (id(home), name)
-            if not self._num_open[key]:
-                if home.get(name) is not (math if name == "math" else None):
-                    return False
-                home[name] = _LiftedMath() if name == "math" else _lift(getattr(builtins, name))
-            self._num_open[key] += 1
-            return True
-
-    def close(self, home: dict[str, Any], name: str) -> None:
-        """Take the lifted name away, if this was the last group that wanted it."""
-        with self._lock:
-            self._num_open[id(home), name] -= 1
-            if self._num_open[id(home), name]:
-                return
-            if name == "math":
-                home[name] = math
-            else:
-                home.pop(name, None)
+REWRITES = Rewrites(sys.modules[__name__])
+"""One for the process, as functions are there once for the process."""
 
 
-LIFTS = Lifts()
-"""One for the process, as the modules are there once for the process."""
+def go_on() -> None:
+    """Raise where the lanes have to part: the code has caught what said so, or what came of it."""
+    roster = _ROSTER.get()
+    if roster is not None and roster.question is not None:
+        raise LanesPart(roster.question.reason)
 
 
-class _LiftedMath:
-    """The module `math`, lane by lane."""
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(math, name)
-        return _lift(value) if callable(value) else value
-
-
-def _lift(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function of numbers work lane by lane where one of its arguments differs by lane."""
-
-    @wraps(function)
-    def lifted(*args: Any, **kwargs: Any) -> Any:
-        roster = _ROSTER.get()
-        if roster is None:
-            return function(*args, **kwargs)
-        numbers = [_read(arg, roster) for arg in args]
-        if not any(_differs(number) for number in numbers):
-            return function(*args, **kwargs)
-        values = [function(*_pick(numbers, lane), **kwargs) for lane in range(len(roster))]
-        return PerLane(values, roster, _recipe(function, numbers, kwargs))
-
-    return lifted
+def same_thing(a: Any, b: Any) -> Any:
+    """Answer `a is b`."""
+    if a is b:
+        return True
+    if type(a) in _STAND_INS or type(b) in _STAND_INS:
+        return _lift(_is, a, b)
+    return False
 
 
-def _read(arg: Any, roster: Roster) -> Any:
-    """Take numbers out of lane tensors, also in a list."""
-    if isinstance(arg, Tensor) and is_lane_tensor(arg) and arg.numel() == 1:
-        return PerLane(stack_of(arg).reshape(-1).tolist(), roster)
-    if isinstance(arg, list | tuple):
-        return [_read(item, roster) for item in arg]
-    return arg
+def other_thing(a: Any, b: Any) -> Any:
+    """Answer `a is not b`."""
+    if type(a) in _STAND_INS or type(b) in _STAND_INS:
+        return False if a is b else _lift(_is_not, a, b)
+    return a is not b
 
 
-def _differs(number: Any) -> bool:
-    return isinstance(number, PerLane) or (isinstance(number, list) and any(_differs(item) for item in number))
+def _is(a: Any, b: Any) -> bool:
+    return a is b
 
 
-def _pick(number: Any, lane: int) -> Any:
-    if isinstance(number, PerLane):
-        return number.values[lane]
-    return [_pick(item, lane) for item in number] if isinstance(number, list) else number
+def _is_not(a: Any, b: Any) -> bool:
+    return a is not b
 
 
-def _recipe(function: Callable[..., Any], numbers: list[Any], kwargs: Mapping[str, Any]) -> Recipe | None:
-    """Write down how the answer follows from the configuration, if everything in it does."""
-    if not all(isinstance(number, PerLane) and number.recipe is not None for number in numbers if _differs(number)):
+def subject(value: Any) -> Any:
+    """Return what `match` is to look at: a plain truth, since `case True` is an `is`."""
+    return value.one() if isinstance(value, PerLane) and bool in map(type, value.values) else value
+
+
+def text(*pieces: Any) -> Any:
+    """Return the text of an f-string: its words, and its values with their conversion and format."""
+    return _lift(_join_pieces, *pieces)
+
+
+def _join_pieces(*pieces: Any) -> str:
+    return "".join([_write(piece) for piece in pieces])
+
+
+def _write(piece: Any) -> str:
+    if isinstance(piece, str):
+        return piece
+    value, conversion, spec = piece
+    convert = _CONVERSIONS.get(conversion)
+    return format(value if convert is None else convert(value), spec)
+
+
+_CONVERSIONS: Mapping[int, Function] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """Answer `a % b`, where `a` may be a text to be filled in."""
+    return _lift(_fill_in, a, b) if type(a) in (str, bytes) else a % b
+
+
+def _fill_in(a: Any, b: Any) -> Any:
+    return a % b
+
+
+def lanes(config: Any) -> Any:
+    """Let a configuration hand out whatever differs by lane: it goes where that is known."""
+    return config.keeping() if isinstance(config, PerLaneMapping) else config
+
+
+def taking(function: Function) -> Function:
+    """Return a method that takes whatever differs by lane, or what makes lanes part before they reach another one."""
+    is_ours = getattr(function, "__module__", "") == "headwater.train.trial"
+    return function if is_ours else partial(_resolve, function)
+
+
+def own(value: Any) -> Any:
+    """Return a value that is used where only numbers may differ by lane."""
+    return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
+
+
+def _resolve(function: Function, *args: Any, **kwargs: Any) -> Any:
+    return of(function)(*map(own, args), **{key: own(value) for key, value in kwargs.items()})
+
+
+def of(function: Any) -> Function:
+    """Return the function, or what is to be called in its place."""
+    kind = type(function)
+    if kind is FunctionType:
+        way = _ways(function.__module__)
+    elif kind is MethodType:
+        way = _ways(getattr(function.__func__, "__module__", None))
+    elif kind is BuiltinFunctionType:
+        way = _way_of_builtin(function)
+    elif isinstance(function, nn.Module):
+        return function
+    elif isinstance(function, type):
+        way = _BUILTINS.get(function) if function.__module__ == "builtins" else _ways(function.__module__)
+    elif kind is MethodDescriptorType:
+        way = _lift if function.__objclass__ in _IMMUTABLE else None
+    elif kind is partial:
+        return function if of(function.func) is function.func else partial(_guard, function)
+    else:
+        way = _ways(kind.__module__)
+    return function if way is None else partial(way, function)
+
+
+def _way_of_builtin(function: Any) -> Function | None:
+    owner = function.__self__
+    if owner is None or type(owner) is ModuleType:
+        return _BUILTINS.get(function, _guard) if owner is builtins else _ways(function.__module__)
+    kind = owner if isinstance(owner, type) else type(owner)
+    if kind in _IMMUTABLE:
+        return _lift
+    if kind.__module__ in ("builtins", "collections") or isinstance(owner, Tensor):
         return None
-    recipes = [number.recipe if isinstance(number, PerLane) else None for number in numbers]
-    labels = [recipe.label if recipe else repr(number) for recipe, number in zip(recipes, numbers, strict=True)]
+    if owner is sys.stdout or owner is sys.stderr:
+        return _show
+    return _ways(kind.__module__)
+
+
+_WAYS: dict[str | None, Function | None] = {}
+
+
+def _ways(module: str | None) -> Function | None:
+    """Return how functions of a module are called; None for those that know lanes, or are the user's own."""
+    try:
+        return _WAYS[module]
+    except KeyError:
+        return _WAYS.setdefault(module, _find_way(module or ""))
+
+
+def _find_way(module: str) -> Function | None:
+    package = module.partition(".")[0]
+    if package in ("torch", "headwater"):
+        return None
+    if package in ("logging", "warnings"):
+        return _log
+    if package == "tqdm":
+        return _show
+    if module in _PURE or (package == "numpy" and not module.startswith("numpy.random")):
+        return _lift
+    return None if is_users_module(module) else _guard
+
+
+def _lift(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that computes and no more, for each lane."""
+    if args and type(args[0]) in _ONE_PASS and _consumes(function):
+        args = ([*args[0]], *args[1:])
+    reads_tensors = _reads_tensors(function)
+    if not _differs(args, reads_tensors) and not _differs(kwargs.values(), reads_tensors):
+        return function(*args, **kwargs)
+    roster = _roster_of((args, kwargs))
+    if roster is None or _writes(function, kwargs):
+        return _guard(function, *args, **kwargs)
+    return _compute(function, args, kwargs, roster)
+
+
+def _compute(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> Any:
+    recipe = _recipe(function, args, kwargs)
+    rows = [*zip(split(list(args), len(roster)), split(dict(kwargs), len(roster)), strict=True)]
+
+    def call(lane_args: Any, lane_kwargs: Any) -> Any:
+        return function(*lane_args, **lane_kwargs)
+
+    call.__name__ = _name(function)
+    if roster.place is not None:
+        return _compute_own(call, rows, roster, recipe)
+    values = run_by_lane(call, rows, roster, recipe)
+    if all(isinstance(value, Tensor) for value in values):
+        return join(values, roster, _name(function))
+    answer = gather(values, roster, recipe)
+    if type(answer) is PerLaneText:
+        answer.shown = _make_legible(function, args, kwargs, roster)
+    return answer
+
+
+def _compute_own(call: Function, rows: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
+    """Compute for the lane that code runs for; numbers stay one per lane, as far as all have one."""
+    try:
+        values = [call(*row) for row in rows]
+    except Exception:  # of another lane, perhaps: this one's own is raised below
+        values = []
+    if values and all(isinstance(value, Number) for value in values):
+        return gather(values, roster, recipe)
+    assert roster.place is not None
+    roster.note(recipe)
+    return call(*rows[roster.place])
+
+
+def _make_legible(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> str:
+    """Return what a text of all lanes looks like, if it can be made in one go."""
+    try:
+        with roster.showing():
+            return str(function(*args, **kwargs))
+    except Exception:  # a format that only the value of a single lane takes
+        return ""
+
+
+def _show(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call what only people read, once, with the values of all lanes."""
+    roster = _roster_of((args, kwargs))
+    if roster is None or roster.place is not None:
+        return function(*args, **kwargs)
+    if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
+        return _guard(function, *args, **kwargs)
+    with roster.showing():
+        return function(*map(_legible, args), **{key: _legible(value) for key, value in kwargs.items()})
+
+
+def _log(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that may note which line has called it."""
+    if _name(function) not in _LOGGING:
+        return function(*args, **kwargs)
+    return _show(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
+
+
+def _legible(value: Any) -> Any:
+    return str(value) if type(value) is PerLaneText else value
+
+
+def _name_attribute(function: Function, *args: Any) -> Any:
+    """Call `getattr` and its like, whose second argument is a name."""
+    return function(*(own(arg) if place == 1 else arg for place, arg in enumerate(args)))
+
+
+def _guard(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call what knows nothing of lanes; numbers may go there, but not what it might compare by identity or type."""
+    if not _differs(args) and not _differs(kwargs.values()):
+        return function(*args, **kwargs)
+    try:
+        return function(*map(_number, args), **{key: _number(value) for key, value in kwargs.items()})
+    except CannotFuseError:
+        raise
+    except Exception as error:
+        stand_ins = [*_stand_ins((args, kwargs))]
+        roster = stand_ins[0].roster
+        if roster.place is not None:
+            picked_args, picked_kwargs = (split(each, len(roster))[roster.place] for each in (list(args), kwargs))
+            return function(*picked_args, **picked_kwargs)
+        recipe = next((each.recipe for each in stand_ins if isinstance(each, PerLane) and each.recipe), None)
+        raise roster.part(recipe, f"{_name(function)} does not take a value that differs by lane: {error}") from error
+
+
+def _number(value: Any) -> Any:
+    """Make lanes part by whatever is no number; a truth might be compared by identity."""
+    kind = type(value)
+    if kind in _STAND_INS:
+        return value if kind is PerLane and bool not in map(type, value.values) else value.one()
+    if kind in _LISTS and _differs([value]):
+        return {key: _number(item) for key, item in value.items()} if kind is dict else kind(map(_number, value))
+    return value
+
+
+def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
+    """Tell whether something among the values, or in lists of them, differs by lane."""
+    for value in values:
+        kind = type(value)
+        if kind in _INERT:
+            continue
+        if kind in _STAND_INS or issubclass(kind, PerLaneMapping):
+            return True
+        if kind in _LISTS:
+            if _differs(value.values() if kind is dict else value, also_tensors):
+                return True
+        elif also_tensors and issubclass(kind, Tensor) and is_lane_tensor(value):
+            return True
+    return False
+
+
+def _stand_ins(value: Any) -> Iterator[Any]:
+    """Find what differs by lane."""
+    kind = type(value)
+    if kind in _STAND_INS or issubclass(kind, PerLaneMapping):
+        yield value
+    elif kind in _LISTS:
+        for item in value.values() if kind is dict else value:
+            yield from _stand_ins(item)
+
+
+def _roster_of(values: Any) -> Roster | None:
+    """Return whose values differ here, or whose lanes this thread runs."""
+    return next((each.roster for each in _stand_ins(values)), None) or _ROSTER.get()
+
+
+def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe | None:
+    """Write down how the answer follows from the configuration, if everything in it does."""
+    if _differs_in_tensors((*args, *kwargs.values())):
+        return None
+    if not all(isinstance(each, PerLaneMapping) or each.recipe is not None for each in _stand_ins((args, kwargs))):
+        return None
 
     def evaluate(config: Any) -> Any:
-        pairs = zip(recipes, numbers, strict=True)
-        return function(*(recipe.evaluate(config) if recipe else number for recipe, number in pairs), **kwargs)
+        return function(*(_evaluate(arg, config) for arg in args), **_evaluate(kwargs, config))
 
-    return Recipe(f"{function.__name__}({', '.join(labels)})", evaluate)
-
-
-def _plain_function(function: Any) -> FunctionType | None:
-    while isinstance(function, partial):
-        function = function.func
-    function = inspect.unwrap(getattr(function, "__func__", function))
-    if not isinstance(function, FunctionType):
-        function = vars(type(function)).get("__call__")
-    return function if isinstance(function, FunctionType) else None
+    return Recipe(f"{_name(function)}({', '.join(map(_label, (*args, *kwargs.values())))})", evaluate)
 
 
-@cache
-def _only_called(module: ModuleType | None) -> frozenset[str]:
-    """Return those of `NAMES` that the module's code only ever calls (`math`: only reads attributes of)."""
-    try:
-        tree = ast.parse(inspect.getsource(module)) if module else None
-    except (OSError, TypeError, SyntaxError):
-        tree = None
-    if tree is None:
-        return frozenset()
-    annotations = {id(node) for root in ast.walk(tree) for part in _annotations(root) for node in ast.walk(part)}
-    called = {id(_function_of(node)) for node in ast.walk(tree)}
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in NAMES]
-    spoilt = {node.id for node in uses if id(node) not in called and id(node) not in annotations}
-    return frozenset(node.id for node in uses) - spoilt
+def _differs_in_tensors(values: Sequence[Any]) -> bool:
+    return _differs(values, True) and any(is_lane_tensor(tensor) for tensor in tensors(values))
 
 
-def _function_of(node: ast.AST) -> ast.AST | None:
-    if isinstance(node, ast.Call):
-        return node.func
-    return node.value if isinstance(node, ast.Attribute) else None
+def _evaluate(value: Any, config: Any) -> Any:
+    kind = type(value)
+    if kind in _STAND_INS:
+        return value.recipe.evaluate(config)
+    if isinstance(value, PerLaneMapping):
+        return value.evaluate(config)
+    if kind is dict:
+        return {key: _evaluate(item, config) for key, item in value.items()}
+    return kind(_evaluate(item, config) for item in value) if kind in _LISTS else value
 
 
-def _annotations(node: ast.AST) -> list[ast.AST]:
-    found = [getattr(node, name, None) for name in ("annotation", "returns")]
-    return [part for part in found if part is not None]
+def _label(value: Any) -> str:
+    kind = type(value)
+    if kind in _STAND_INS:
+        return str(value.recipe.label)
+    if isinstance(value, PerLaneMapping):
+        return "config"
+    if kind is dict:
+        return f"{{{', '.join(f'{key!r}: {_label(item)}' for key, item in value.items())}}}"
+    return f"[{', '.join(map(_label, value))}]" if kind in _LISTS else repr(value)
+
+
+def _name(function: Any) -> str:
+    name: str = getattr(function, "__name__", "") or repr(function)
+    return name.lstrip("_")
+
+
+def _consumes(function: Any) -> bool:
+    return function in _CONSUMERS or type(getattr(function, "__self__", None)) is str
+
+
+def _reads_tensors(function: Any) -> bool:
+    is_text = type(getattr(function, "__self__", None)) is str
+    return is_text or getattr(function, "__module__", "") == "math" or function in _READERS
+
+
+def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
+    return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
+
+
+_STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})
+_LISTS = frozenset({list, tuple, dict})
+_INERT = frozenset({int, float, bool, str, type(None)})
+_IMMUTABLE = frozenset({str, bytes, int, float, complex, bool})
+_ONE_PASS = frozenset({
+    GeneratorType, map, filter, zip, enumerate, reversed, type({}.keys()), type({}.values()), type({}.items()),
+})  # fmt: skip
+_CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
+_READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, _join_pieces, _fill_in})
+_WRITERS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "dump"})
+_PURE = frozenset({"math", "cmath", "statistics", "re", "posixpath", "ntpath", "genericpath", "textwrap", "json"})
+_LOGGING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+_LIFTED = (
+    float,
+    int,
+    complex,
+    bool,
+    str,
+    repr,
+    ascii,
+    format,
+    max,
+    min,
+    type,
+    hasattr,
+    sorted,
+    ord,
+    chr,
+    hex,
+    oct,
+    bin,
+)
+_PROTOCOLS = (
+    abs, all, any, callable, divmod, hash, id, isinstance, issubclass, iter, len, next, pow, round, sum,
+)  # fmt: skip
+_BUILTINS: Mapping[Any, Function | None] = {
+    **dict.fromkeys(_LIFTED, _lift),
+    **dict.fromkeys(_PROTOCOLS),
+    **dict.fromkeys((getattr, setattr, delattr), _name_attribute),
+    print: _show,
+}
+"""Functions of Python; what a class can answer for every lane is called as it is."""

@@ -29,7 +29,7 @@ from headwater.fuse.functorch import (
     stack_of,
 )
 from headwater.fuse.layouts import REORDERING, Layouts
-from headwater.fuse.per_lane import PerLane
+from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
 from headwater.fuse.swaps import Swaps
@@ -176,13 +176,16 @@ class LaneMode(TorchFunctionMode):
         in_place = writes_in_place(func)
         target = self._promote_target(func, args, kwargs) if in_place else None
         bystanders, dice = Bystanders(args, kwargs), Dice(args, kwargs)
-        answers: list[Any] = []
-        for lane_args, lane_kwargs in self._apart(args, kwargs, target):
-            if answers:
-                dice.rewind()
-            answers.append(func(*lane_args, **lane_kwargs))
+
+        def run_lane(lane_args: Any, lane_kwargs: Any) -> Any:
+            dice.begin_lane()
+            answer = func(*lane_args, **lane_kwargs)
             bystanders.require_unchanged(name_of(func))
             dice.require_alike(name_of(func))
+            return answer
+
+        run_lane.__name__ = name_of(func)
+        answers = run_by_lane(run_lane, self._apart(args, kwargs, target), self.roster)
         if in_place:
             return None if answers[0] is None else target
         try:

@@ -1,45 +1,131 @@
-"""Numbers and words that differ by lane: they add, divide and compare lane by lane, in plain Python arithmetic."""
+"""Values that differ by lane: they add, divide and compare lane by lane, in plain Python arithmetic.
+
+A stand-in never lies about the lanes: what Python asks of it is answered for every lane, or the lanes part.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Number
-from typing import Any, SupportsIndex, TypeAlias
+from types import FrameType
+from typing import Any
 
 from headwater.errors import CannotFuseError
+from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import Roster
+from headwater.space import Config
 from headwater.trials import Recipe
 
-Operation: TypeAlias = Callable[..., Any]
-
 _NO_NUMBERS = (list, tuple, bytes)
+_OURS = frozenset({"torch", "headwater"})
+"""Packages that know what a PerLane is, or ask only whether it is one of their own things."""
+_DEBUGGERS = frozenset({"pdb", "bdb", "pprint", "reprlib", "pydevd", "_pydevd_bundle"})
 
 
 def lane_value(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
-    """Return the one value that all lanes share, or a PerLane where they differ."""
+    """Return the one value that all lanes share, or a stand-in where they differ."""
     first = values[0]
     if all(same(first, value) for value in values):
         return first
-    if all(isinstance(value, str) for value in values):
-        return PerLaneText(values, roster, recipe)
     if all(isinstance(value, Number) for value in values):
         return PerLane(values, roster, recipe)
+    if all(type(value) is str for value in values):
+        return PerLaneText(values, roster, recipe)
     return PerLaneThing(values, roster, recipe)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Tell whether two values are interchangeable: of one type, and equal or both NaN."""
+    """Tell whether two values are interchangeable: of one type, and equal or both NaN, in all their parts."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
-    return bool(a == b or (a != a and b != b))
+    if isinstance(a, float):
+        return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return [*a] == [*b] and all(map(same, a.values(), b.values()))
+    try:
+        return bool(a == b or (a != a and b != b))
+    except (TypeError, ValueError, RuntimeError):  # of arrays and tensors, which have no one answer
+        return False
 
 
-class PerLane:
-    """One value per lane. Arithmetic goes lane by lane; asking for one value makes the lanes part.
+def run_by_lane(
+    operation: Operation, rows: Iterable[Sequence[Any]], roster: Roster, recipe: Recipe | None = None
+) -> list[Any]:
+    """Compute for each lane.
+
+    Raises:
+        LanesPart: It fails for some lanes only, or not in the same way for all: only those may see the exception.
+    """
+    values: list[Any] = []
+    errors: list[Exception | None] = []
+    for row in rows:
+        try:
+            values.append(operation(*row))
+            errors.append(None)
+        except CannotFuseError:
+            raise
+        except Exception as error:  # whatever the user's values make of it
+            errors.append(error)
+    cause = next((error for error in errors if error is not None), None)
+    if cause is None:
+        return values
+    kinds = ["" if error is None else type(error).__name__ for error in errors]
+    if len(set(kinds)) == 1:
+        raise cause
+    name = getattr(operation, "__name__", "it")
+    failing = None if recipe is None else Recipe(f"what {recipe.label} raises", lambda config: _failure(recipe, config))
+    raise roster.part(failing, f"for some lanes only, {name} fails: {cause!r}", kinds) from cause
+
+
+def _failure(recipe: Recipe, config: Mapping[str, Any]) -> str:
+    try:
+        recipe.evaluate(config)
+    except Exception as error:  # whatever the user's values make of it
+        return type(error).__name__
+    return ""
+
+
+def gather(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
+    """Return one value that stands for what each lane computed: numbers, text, and lists, tuples and dicts of these.
+
+    Raises:
+        LanesPart: There is no stand-in for what the lanes have.
+    """
+    first = values[0]
+    if all(type(value) is bool for value in values) and all(value is first for value in values):
+        return first
+    if all(isinstance(value, Number) for value in values):
+        return PerLane(values, roster, recipe)
+    if all(same(first, value) for value in values):
+        return first
+    if all(type(value) is str for value in values):
+        text = PerLaneText(values, roster, recipe)
+        return text if roster.place is None else text.one()
+    if type(first) in (list, tuple) and all(type(v) is type(first) and len(v) == len(first) for v in values):
+        places = range(len(first))
+        return type(first)(gather([v[place] for v in values], roster, _item(recipe, place)) for place in places)
+    if type(first) is dict and all(type(v) is dict and [*v] == [*first] for v in values):
+        return {key: gather([v[key] for v in values], roster, _item(recipe, key)) for key in first}
+    if recipe is None and roster.place is None and len({type(value) for value in values}) > 1:
+        kinds = [type(value).__name__ for value in values]
+        raise roster.part(None, f"lanes computed values of different types ({', '.join(sorted({*kinds}))})", kinds)
+    return PerLaneThing(values, roster, recipe).one()
+
+
+def _item(recipe: Recipe | None, key: Any) -> Recipe | None:
+    return None if recipe is None else Recipe(f"{recipe.label}[{key!r}]", lambda config: recipe.evaluate(config)[key])
+
+
+class PerLane(Operators):
+    """One number per lane. Arithmetic goes lane by lane; asking for one value makes the lanes part.
 
     Code that runs for one lane by itself, such as the factory of its model, gets the value of that lane instead.
 
@@ -55,12 +141,27 @@ class PerLane:
         self._roster = roster
         self.recipe = recipe
 
+    @property  # type: ignore[misc]  # what isinstance and match ask for
+    def __class__(self) -> type[Any]:
+        kinds = {type(value) for value in self.values}
+        if len(kinds) == 1 and type(self) is PerLane:
+            return kinds.pop()
+        if _package(sys._getframe(1)) in _OURS:
+            return type(self)
+        kind: type[Any] = self._map(type, "type({})")
+        return kind
+
     @property
     def values(self) -> tuple[Any, ...]:
         """The values of the lanes that are still in the group."""
         if len(self._values) != len(self._roster):
             self._values = tuple(self._values[place] for place in self._roster.places_since(len(self._values)))
         return self._values
+
+    @property
+    def roster(self) -> Roster:
+        """Whose values these are."""
+        return self._roster
 
     def one(self) -> Any:
         """Return the value that all lanes share; where they differ, that of the lane that code runs for, or part."""
@@ -72,11 +173,17 @@ class PerLane:
             return values[self._roster.place]
         if self.recipe is not None:
             raise self._roster.part(self.recipe, f"the code needs one value of `{self.recipe.label}`")
-        raise self._roster.part(None, f"the code branches on a value that lanes computed ({self})", values)
+        answers = [value if isinstance(value, bool) else repr(value) for value in values]
+        raise self._roster.part(None, f"the code branches on a value that lanes computed ({self._show()})", answers)
 
     @classmethod
     def __torch_function__(cls, func: Operation, types: object, args: object = (), kwargs: object = None) -> Any:
         return NotImplemented  # its presence lets torch accept a PerLane; the lane mode then takes the call
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(self.one(), *args, **kwargs)
 
     def __copy__(self) -> PerLane:
         return self  # immutable, and bound to its roster
@@ -85,26 +192,30 @@ class PerLane:
         return self
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        raise CannotFuseError(f"the code pickles a value that differs by lane ({self}); report it with trial.report")
+        return _give, (self.one(),)
 
     def __str__(self) -> str:
-        return f"{self}"
+        return self._show() if self._roster.shows else str(self.one())
 
     def __repr__(self) -> str:
-        return f"PerLane({self})"
+        return f"PerLane({self._show()})" if self._roster.shows or _is_debugging() else repr(self.one())
 
     def __format__(self, spec: str) -> str:
-        if self._roster.place is not None:
-            return format(self.one(), spec)
+        return self._show(spec) if self._roster.shows else format(self.one(), spec)
+
+    def _show(self, spec: str = "") -> str:
+        """Write down the values of all lanes, for eyes only."""
         return f"[{' '.join(format(value, spec) for value in self.values)}]"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(self.values[self._roster.place or 0], name):
+        if name.startswith("__") or not any(hasattr(value, name) for value in self.values):
             raise AttributeError(name)
         return getattr(self.one(), name)
 
     def __bool__(self) -> bool:
-        return bool(self.one() if isinstance(self.values[0], bool) else self._map(bool, "bool({})").one())
+        if all(isinstance(value, bool) for value in self.values):
+            return bool(self.one())
+        return bool(self._map(bool, "bool({})"))
 
     def __int__(self) -> int:
         return int(self.one())
@@ -118,138 +229,32 @@ class PerLane:
     def __hash__(self) -> int:
         return hash(self.one())
 
-    def __add__(self, other: Any) -> Any:
-        return self._apply(operator.add, other, symbol="+")
-
-    def __radd__(self, other: Any) -> Any:
-        return self._apply(operator.add, other, symbol="+", swapped=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._apply(operator.sub, other, symbol="-")
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._apply(operator.sub, other, symbol="-", swapped=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._apply(operator.mul, other, symbol="*")
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._apply(operator.mul, other, symbol="*", swapped=True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._apply(operator.truediv, other, symbol="/")
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._apply(operator.truediv, other, symbol="/", swapped=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._apply(operator.floordiv, other, symbol="//")
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._apply(operator.floordiv, other, symbol="//", swapped=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._apply(operator.mod, other, symbol="%")
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._apply(operator.mod, other, symbol="%", swapped=True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._apply(operator.pow, other, symbol="**")
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._apply(operator.pow, other, symbol="**", swapped=True)
-
-    def __and__(self, other: Any) -> Any:
-        return self._apply(operator.and_, other, symbol="&")
-
-    def __rand__(self, other: Any) -> Any:
-        return self._apply(operator.and_, other, symbol="&", swapped=True)
-
-    def __or__(self, other: Any) -> Any:
-        return self._apply(operator.or_, other, symbol="|")
-
-    def __ror__(self, other: Any) -> Any:
-        return self._apply(operator.or_, other, symbol="|", swapped=True)
-
-    def __eq__(self, other: object) -> Any:
-        return self._apply(operator.eq, other, symbol="==")
-
-    def __ne__(self, other: object) -> Any:
-        return self._apply(operator.ne, other, symbol="!=")
-
-    def __lt__(self, other: Any) -> Any:
-        return self._apply(operator.lt, other, symbol="<")
-
-    def __le__(self, other: Any) -> Any:
-        return self._apply(operator.le, other, symbol="<=")
-
-    def __gt__(self, other: Any) -> Any:
-        return self._apply(operator.gt, other, symbol=">")
-
-    def __ge__(self, other: Any) -> Any:
-        return self._apply(operator.ge, other, symbol=">=")
-
-    def __neg__(self) -> Any:
-        return self._map(operator.neg, "-{}")
-
-    def __pos__(self) -> PerLane:
-        return self
-
-    def __abs__(self) -> Any:
-        return self._map(operator.abs, "abs({})")
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return self._map(lambda value: round(value, digits), "round({})")
-
-    def __trunc__(self) -> Any:
-        return self._map(math.trunc, "trunc({})")
-
-    def __floor__(self) -> Any:
-        return self._map(math.floor, "floor({})")
-
-    def __ceil__(self) -> Any:
-        return self._map(math.ceil, "ceil({})")
-
     def _map(self, operation: Operation, label: str) -> Any:
         recipe = self.recipe
         if recipe is not None:
             evaluate = recipe.evaluate
             recipe = Recipe(label.format(recipe.label), lambda config: operation(evaluate(config)))
-        return self._lane_by_lane(operation, [(value,) for value in self.values], recipe)
+        return self._by_lane(operation, [(value,) for value in self.values], recipe)
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
-        if isinstance(other, _NO_NUMBERS) or (not isinstance(other, PerLane) and hasattr(other, "__torch_function__")):
+        if not isinstance(other, PerLane) and (isinstance(other, _NO_NUMBERS) or hasattr(other, "__torch_function__")):
             return NotImplemented  # a tensor's or a list's own operator takes over
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
         recipe = _combine(self.recipe, other, operation, symbol, swapped)
-        return self._lane_by_lane(operation, list(pairs), recipe)
+        return self._by_lane(operation, list(pairs), recipe)
 
-    def _lane_by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> Any:
-        """Compute for each lane; where that fails for some lanes only, the lanes part."""
-        place = self._roster.place
-        if place is not None and any(_fails(operation, row) for row in rows):
+    def _by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> Any:
+        if self._roster.place is not None and any(_fails(operation, row) for row in rows):
             self._roster.note(self.recipe)
-            return operation(*rows[place])
-        values = []
-        for lane, row in enumerate(rows):
-            try:
-                values.append(operation(*row))
-            except ArithmeticError as error:
-                if all(_fails(operation, other) for other in rows):
-                    raise
-                raise self._roster.part(
-                    None, f"for some lanes only, arithmetic fails: {error} (lane {lane})"
-                ) from error
-        kind = PerLane if all(isinstance(value, Number) for value in values) else PerLaneThing
-        return kind(values, self._roster, recipe)
+            return operation(*rows[self._roster.place])
+        return gather(run_by_lane(operation, rows, self._roster, recipe), self._roster, recipe)
 
 
 def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
     try:
         operation(*row)
-    except (ArithmeticError, TypeError, ValueError):
+    except Exception:  # whatever the user's values make of it
         return True
     return False
 
@@ -266,14 +271,43 @@ def _combine(recipe: Recipe | None, other: Any, operation: Operation, symbol: st
     )
 
 
+class PerLaneText(PerLane):
+    """Words that differ by lane, such as a line to print. No `str`, whose characters C code would read: of one lane."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, values: Sequence[str], roster: Roster, recipe: Recipe | None = None) -> None:
+        super().__init__(values, roster, recipe)
+        self.shown = ""
+        """The text with the values of all lanes in it, where it was made of them."""
+
+    def _show(self, spec: str = "") -> str:
+        return self.shown or super()._show(spec)
+
+    def __len__(self) -> int:
+        return operator.index(self._map(len, "len({})"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.one())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._map(lambda text: text[key], f"{{}}[{key!r}]")
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(self._apply(lambda text, part: part in text, item, symbol="contains"))
+
+
 class PerLaneThing(PerLane):
-    """Values that are not numbers: classes, tuples, None. Whatever is done with them needs one value."""
+    """Values of any kind, on their way into a place that takes them by lane. Whatever else is done with them parts."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the one value that all lanes share."""
         return self.one()(*args, **kwargs)
+
+    def __mro_entries__(self, bases: object) -> tuple[Any, ...]:
+        return (self.one(),)
 
     def __len__(self) -> int:
         return len(self.one())
@@ -288,101 +322,36 @@ class PerLaneThing(PerLane):
         return item in self.one()
 
 
-class PerLaneText(str):
-    """Words that differ by lane, for instance the name of an activation.
+class PerLaneMapping(Mapping[str, Any]):
+    """A configuration: what its keys hold may differ by lane."""
 
-    A real `str`, so that `getattr(nn, name)` accepts it and then asks for its hash; every other use of it goes through
-    `one`, and lanes part by the word itself.
-    """
+    roster: Roster
 
-    _per_lane: PerLane
+    @abstractmethod
+    def keeping(self) -> PerLaneMapping:
+        """Return one that hands out whatever differs by lane, to be taken by lane."""
 
-    def __new__(cls, values: Sequence[str], roster: Roster, recipe: Recipe | None) -> PerLaneText:
-        """Make a string whose own characters are never read."""
-        text = super().__new__(cls, "<differs by lane>")
-        text._per_lane = PerLane(values, roster, recipe)
-        return text
+    @abstractmethod
+    def evaluate(self, config: Config) -> Any:
+        """Return what a trial of this configuration has in the place of this one."""
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The words of the lanes that are still in the group."""
-        return self._per_lane.values
+    def by_lane(self) -> list[Any]:
+        """Return what each lane alone would have."""
+        return [self.evaluate(self.roster.configs[member]) for member in self.roster.members]
 
-    def one(self) -> str:
-        """Return the word that all lanes share; where they differ, the lanes part."""
-        word: str = self._per_lane.one()
-        return word
 
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("values", "one"):
-            return super().__getattribute__(name)
-        return getattr(self.one(), name)
+def _give(value: Any) -> Any:
+    """Return what was pickled."""
+    return value
 
-    def __hash__(self) -> int:
-        return hash(self.one())
 
-    def __eq__(self, other: object) -> bool:
-        if all(value == other for value in self.values) or not any(value == other for value in self.values):
-            return self.values[0] == other
-        return self.one() == other
+def _is_debugging() -> bool:
+    """Tell whether a debugger asks for the text, to show it."""
+    return _package(sys._getframe(2)) in _DEBUGGERS
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
-    def __str__(self) -> str:
-        return str(self._per_lane)
-
-    def __repr__(self) -> str:
-        return repr(self._per_lane)
-
-    def __format__(self, spec: str) -> str:
-        return format(self._per_lane, spec)
-
-    def __len__(self) -> int:
-        return len(self.one())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.one())
-
-    def __contains__(self, item: object) -> bool:
-        return str(item) in self.one()
-
-    def __copy__(self) -> PerLaneText:
-        return self
-
-    def __deepcopy__(self, memo: object) -> PerLaneText:
-        return self
-
-    def __bool__(self) -> bool:
-        return bool(self._per_lane._map(len, "len({})"))
-
-    def __int__(self) -> int:
-        return int(self.one())
-
-    def __float__(self) -> float:
-        return float(self.one())
-
-    def __add__(self, other: str) -> str:
-        return self.one() + other
-
-    def __radd__(self, other: str) -> str:
-        return other + self.one()
-
-    def __mul__(self, times: SupportsIndex) -> str:
-        return self.one() * times
-
-    def __rmul__(self, times: SupportsIndex) -> str:
-        return self.one() * times
-
-    def __lt__(self, other: str) -> bool:
-        return self.one() < other
-
-    def __gt__(self, other: str) -> bool:
-        return self.one() > other
-
-    def __mod__(self, other: Any) -> str:
-        word: str = self.one() % other
-        return word
-
-    def __getitem__(self, key: Any) -> str:
-        return self.one()[key]
+def _package(frame: FrameType | None) -> str:
+    """Return the package whose code asks; that of the standard library's abstract classes asks for another."""
+    while frame is not None and frame.f_globals.get("__name__") == "abc":
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -27,6 +27,9 @@ class Roster:
         """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
         self.was_asked = False
         """Whether such code needed one value of something that differs between lanes."""
+        self.is_running = False
+        """Whether the training function runs, so that text made of the lanes' values may decide something."""
+        self._is_showing = False
         self._recipes_asked: dict[str, Recipe] = {}
         self._members_by_size = {len(configs): self.members}
 
@@ -56,6 +59,29 @@ class Roster:
             yield
         finally:
             self.place = before
+
+    @property
+    def shows(self) -> bool:
+        """Whether text is for eyes only, and may show all lanes at once."""
+        return self._is_showing or not self.is_running
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Let text show all lanes for a while, for it goes where only people read it."""
+        before, self._is_showing = self._is_showing, True
+        try:
+            yield
+        finally:
+            self._is_showing = before
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let no text show several lanes any more: it may become a key, or a branch."""
+        self.is_running = True
+        try:
+            yield
+        finally:
+            self.is_running = False
 
     def note(self, recipe: Recipe | None) -> None:
         """Remember that code which runs for one lane needed a value that another lane has another of."""

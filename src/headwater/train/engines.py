@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headwater.errors import LanesPart, TrialError
 from headwater.fuse.choices import answering_for
 from headwater.fuse.functorch import is_lane_tensor, stack_of
-from headwater.fuse.lifting import lifted_names
+from headwater.fuse.lifting import answering
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model
 from headwater.fuse.optimizers import fuse_optimizer
@@ -169,7 +169,7 @@ class LaneEngine:
     def running(self, function: Callable[..., Any]) -> Iterator[None]:
         """Turn the lane mode on, and leave the user's models as they were."""
         try:
-            with lifted_names(function, self._roster), self._mode:
+            with answering(function, self._roster), self._mode:
                 yield
         finally:
             self._mode.swaps.undo()

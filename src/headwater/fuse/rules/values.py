@@ -51,6 +51,8 @@ def _leave_torch(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs
 
 
 def _repr(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> str:
+    if not mode.roster.shows:
+        raise mode.roster.part(None, f"the code makes text of a tensor that differs by lane ({name_of(func)})")
     return f"lanes({stack_of(tensor)!r})"
 
 

@@ -1,0 +1,183 @@
+"""While a group runs, and only then, the user's functions ask for every lane; without lanes they do what they did."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from functools import partial
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from tests.train import user_module, user_module_with_types
+from tests.train.lab import run
+from torch import nn
+
+from headwater.errors import LanesPart
+from headwater.fuse.lifting import answering
+from headwater.fuse.per_lane import PerLane, PerLaneText
+from headwater.fuse.roster import Roster
+from headwater.trials import Outcome, Recipe
+
+ROSTER = Roster([{"x": 2.5}, {"x": 4.0}])
+
+
+def x_of(config: Any) -> Any:
+    return config["x"]
+
+
+def per_lane() -> Any:
+    return PerLane([2.5, 4.0], ROSTER, Recipe("x", x_of))
+
+
+def test_calls_go_lane_by_lane() -> None:
+    with answering(user_module.compute, ROSTER):
+        found = user_module.compute(per_lane(), 3)
+    assert {name: value.values for name, value in found.items() if isinstance(value, PerLane)} == {
+        "float": (2.5, 4.0),
+        "int": (2, 4),
+        "max": (3, 4.0),
+        "max of a list": (3, 4.0),
+        "min": (2, 2),
+        "sqrt": (math.sqrt(2.5), 2.0),
+        "power": (6.25, 16.0),
+    }
+    assert found["pi"] == math.pi
+
+
+def test_plain_numbers_go_the_plain_way() -> None:
+    with answering(user_module.compute, ROSTER):
+        found = user_module.compute(2.5, 3)
+    assert found == user_module.compute(2.5, 3)
+    assert type(found["int"]) is int
+
+
+def test_the_answer_follows_from_the_configuration() -> None:
+    with answering(user_module.compute, ROSTER):
+        answer = user_module.compute(per_lane(), 3)["int"]
+    assert answer.recipe is not None
+    assert answer.recipe.label == "int(x)"
+    assert answer.recipe.evaluate({"x": 7.9}) == 7
+
+
+def test_the_code_is_restored() -> None:
+    functions: list[Any] = [user_module.compute, user_module.Caller.method, nn.utils.clip_grad_norm_]
+    before = [function.__code__ for function in functions]
+    with answering(user_module.compute, ROSTER):
+        assert user_module.compute.__code__ is not before[0]
+    assert [function.__code__ for function in functions] == before
+    assert vars(user_module)["math"] is math
+    assert "float" not in vars(user_module)
+
+
+def test_the_code_is_restored_after_an_exception() -> None:
+    before = user_module.compute.__code__
+    with pytest.raises(ZeroDivisionError), answering(user_module.compute, ROSTER):
+        raise ZeroDivisionError
+    assert user_module.compute.__code__ is before
+
+
+def test_the_code_stays_until_the_last_group_has_ended() -> None:
+    before = user_module.compute.__code__
+    both_run, one_ends = Barrier(2), Barrier(2)
+    seen: list[bool] = []
+
+    def run_group() -> None:
+        with answering(user_module.compute, Roster([{}, {}])):
+            both_run.wait(20)
+        one_ends.wait(20)
+
+    thread = Thread(target=run_group)
+    thread.start()
+    with answering(user_module.compute, ROSTER):
+        both_run.wait(20)
+        one_ends.wait(20)
+        seen.append(user_module.compute.__code__ is before)
+    thread.join()
+    assert seen == [False]
+    assert user_module.compute.__code__ is before
+
+
+def test_outside_of_a_group_one_value_is_asked_for() -> None:
+    with pytest.raises(LanesPart):
+        user_module.compute(per_lane(), 3)
+
+
+def test_a_module_may_speak_of_types_too() -> None:
+    with answering(user_module_with_types.to_float, ROSTER):
+        assert user_module_with_types.is_float(1.0)
+        assert user_module_with_types.is_float(per_lane())
+        assert user_module_with_types.to_float(per_lane()).values == (2.5, 4.0)
+        assert user_module_with_types.annotate.__annotations__ == {"x": "int", "return": "int"}
+
+
+def test_all_forms_of_functions_are_found_and_work_as_ever() -> None:
+    module: Any = user_module_with_types
+    with answering(module.to_float, ROSTER):
+        assert [value.values for value in module.decorated(per_lane())] == [(2, 4), (2, 4)]
+        assert module.Derived(per_lane()).hidden.values == (2.5, 4.0)
+        assert module.Derived(1).names == ["__class__", "self", "x"]
+        assert type(module.Derived.build(per_lane())) is module.Derived
+        assert module.Base.text(per_lane()).values == ("<2.5>", "<4.0>")
+        assert module.closure(per_lane()).values == (4.0, 8.0)
+        assert [value.values for value in module.generate(per_lane())] == [(2.5, 4.0), (3.5, 5.0)]
+        assert module.Record(per_lane()).x.values == (2.5, 4.0)
+
+
+def test_a_traceback_shows_the_users_lines() -> None:
+    def lines_of(x: Any) -> list[tuple[str, int | None]]:
+        with pytest.raises(ZeroDivisionError) as caught:
+            user_module_with_types.fail(x)
+        frames = traceback.extract_tb(caught.tb)
+        return [
+            (frame.line or "", frame.colno) for frame in frames if frame.filename == user_module_with_types.__file__
+        ]
+
+    plain = lines_of(2)
+    with answering(user_module_with_types.fail, ROSTER):
+        assert lines_of(2) == plain
+        assert lines_of(per_lane()) == plain
+
+
+@pytest.mark.parametrize(
+    "function",
+    [partial(user_module.compute, y=3), user_module.Caller(), user_module.Caller().method],
+    ids=["partial", "object", "method"],
+)
+def test_a_function_in_any_form_has_its_module_found(function: Any) -> None:
+    before = user_module.compute.__code__
+    with answering(function, ROSTER):
+        assert user_module.compute.__code__ is not before
+
+
+def test_a_function_without_source_is_run_as_it_is() -> None:
+    scope: dict[str, Any] = {}
+    exec("def train(trial): return float(trial)", scope)  # noqa: S102 - a function as a shell makes it
+    with answering(scope["train"], ROSTER):
+        assert scope["train"](1) == 1.0
+        with pytest.raises(LanesPart):
+            scope["train"](per_lane())
+    with answering(len, ROSTER):
+        pass
+
+
+def test_a_name_of_the_users_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(*numbers: float) -> str:
+        return "mine"
+
+    monkeypatch.setattr(user_module, "max", own, raising=False)
+    with answering(user_module.compute, ROSTER):
+        assert user_module.compute(1, 2)["max"] == "mine"
+    assert vars(user_module)["max"] is own
+
+
+def test_a_group_reads_its_tensors_lane_by_lane() -> None:
+    done = run(user_module.train, [{"x": 4}, {"x": 9}])
+    assert done.outcome is Outcome.DONE, done.ending
+    assert [done.notes.history(number, "best") for number in (0, 1)] == [[4.0], [9.0]]
+    assert [done.notes.history(number, "root") for number in (0, 1)] == [[2.0], [3.0]]
+
+
+def test_text_of_all_lanes_can_be_read() -> None:
+    text = PerLaneText(["a", "b"], ROSTER)
+    assert str(text) == "[a b]"
