@@ -92,10 +92,6 @@ class LaneChoice(nn.Module):
             return self._compute(mode, args, kwargs)
         except CannotFuseError as error:
             raise mode.roster.part_between(self.kinds, str(error)) from error
-        except RuntimeError as error:
-            if "modified inplace" not in str(error):
-                raise
-            raise mode.roster.part_between(self.kinds, f"{self._names()} writes into its input") from error
 
     def _compute(self, mode: LaneMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrangement = self._arrangement
@@ -112,7 +108,7 @@ class LaneChoice(nn.Module):
             answer = ready.get(place)
             if answer is None:
                 with answering_for(mode.roster, place):
-                    answer = self.choices[place](*lane_args, **lane_kwargs)
+                    answer = self._run_choice(place, lane_args, lane_kwargs)
             orders.append([order_of(tensor) for tensor in tensors([answer])])
             if orders[-1] != orders[0]:
                 raise CannotFuseError(f"{self._names()} give lanes results that lie in memory in different orders")
@@ -120,6 +116,14 @@ class LaneChoice(nn.Module):
 
         run_lane.__qualname__ = self._names()
         return mode.run_looped(run_lane, args, kwargs)
+
+    def _run_choice(self, place: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.choices[place](*args, **kwargs)
+        except RuntimeError as error:
+            if "modified inplace" not in str(error):
+                raise
+            raise CannotFuseError(f"{self._names()} writes into its input") from error
 
     def _names(self) -> str:
         return " or ".join(dict.fromkeys(_name(choice) for choice in self.choices))
