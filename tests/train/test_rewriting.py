@@ -14,9 +14,9 @@ from tests.train.lab import run
 from torch import nn
 
 from headwater.errors import LanesPart
-from headwater.fuse.lifting import answering
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
+from headwater.fuse.tools import answering
 from headwater.trials import Outcome, Recipe
 
 ROSTER = Roster([{"x": 2.5}, {"x": 4.0}])

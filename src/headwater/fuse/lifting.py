@@ -1,203 +1,36 @@
-"""What the user's code asks of Python and of libraries, answered for every lane: the tools of `fuse/syntax.py`.
+"""Ways to call a function that knows nothing of lanes, with values that differ by lane.
 
-A call is *lifted* where the function is known to compute and no more: it runs once per lane, on the lane's own plain
-values. What is *shown* runs once, with text of all lanes. Any other function that knows nothing of lanes is *guarded*:
-it may keep a number that differs by lane or compute with it, but where it raises, each lane has to find out alone.
+It is *lifted* where it is known to compute and no more: it runs once per lane, on the lane's own plain values. What is
+*shown* runs once, with text of all lanes. Any other function is *guarded*: it may keep a number that differs by lane or
+compute with it, but where it raises, each lane has to find out alone.
 """
 
 from __future__ import annotations
 
-import builtins
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from numbers import Number
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
+from types import GeneratorType
 from typing import Any, TypeAlias
 
-import torch.nn.utils.clip_grad as clipping
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwater.errors import CannotFuseError, LanesPart
+from headwater.errors import CannotFuseError
 from headwater.fuse.apart import join, split, tensors
 from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
-from headwater.fuse.rewriting import Rewrites, is_users_module
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
 
 Function: TypeAlias = Callable[..., Any]
 
-_ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
+ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
 """Whose lanes this thread runs."""
 
 
-@contextmanager
-def answering(function: Function, roster: Roster) -> Iterator[None]:
-    """Let the function, and what of the user's it calls, ask for every lane; so too torch's gradient clipping."""
-    functions = REWRITES.open(function, *vars(clipping).values())
-    before = _ROSTER.set(roster)
-    try:
-        with roster.running():
-            yield
-    finally:
-        _ROSTER.reset(before)
-        REWRITES.close(functions)
-
-
-REWRITES = Rewrites(sys.modules[__name__])
-"""One for the process, as functions are there once for the process."""
-
-
-def go_on() -> None:
-    """Raise where the lanes have to part: the code has caught what said so, or what came of it."""
-    roster = _ROSTER.get()
-    if roster is not None and roster.question is not None:
-        raise LanesPart(roster.question.reason)
-
-
-def same_thing(a: Any, b: Any) -> Any:
-    """Answer `a is b`."""
-    if a is b:
-        return True
-    if type(a) in _STAND_INS or type(b) in _STAND_INS:
-        return _lift(_is, a, b)
-    return False
-
-
-def other_thing(a: Any, b: Any) -> Any:
-    """Answer `a is not b`."""
-    if type(a) in _STAND_INS or type(b) in _STAND_INS:
-        return False if a is b else _lift(_is_not, a, b)
-    return a is not b
-
-
-def _is(a: Any, b: Any) -> bool:
-    return a is b
-
-
-def _is_not(a: Any, b: Any) -> bool:
-    return a is not b
-
-
-def subject(value: Any) -> Any:
-    """Return what `match` is to look at: a plain truth, since `case True` is an `is`."""
-    return value.one() if isinstance(value, PerLane) and bool in map(type, value.values) else value
-
-
-def text(*pieces: Any) -> Any:
-    """Return the text of an f-string: its words, and its values with their conversion and format."""
-    return _lift(_join_pieces, *pieces)
-
-
-def _join_pieces(*pieces: Any) -> str:
-    return "".join([_write(piece) for piece in pieces])
-
-
-def _write(piece: Any) -> str:
-    if isinstance(piece, str):
-        return piece
-    value, conversion, spec = piece
-    convert = _CONVERSIONS.get(conversion)
-    return format(value if convert is None else convert(value), spec)
-
-
-_CONVERSIONS: Mapping[int, Function] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
-
-
-def remainder(a: Any, b: Any) -> Any:
-    """Answer `a % b`, where `a` may be a text to be filled in."""
-    return _lift(_fill_in, a, b) if type(a) in (str, bytes) else a % b
-
-
-def _fill_in(a: Any, b: Any) -> Any:
-    return a % b
-
-
-def lanes(config: Any) -> Any:
-    """Let a configuration hand out whatever differs by lane: it goes where that is known."""
-    return config.keeping() if isinstance(config, PerLaneMapping) else config
-
-
-def taking(function: Function) -> Function:
-    """Return a method that takes whatever differs by lane, or what makes lanes part before they reach another one."""
-    is_ours = getattr(function, "__module__", "") == "headwater.train.trial"
-    return function if is_ours else partial(_resolve, function)
-
-
-def own(value: Any) -> Any:
-    """Return a value that is used where only numbers may differ by lane."""
-    return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
-
-
-def _resolve(function: Function, *args: Any, **kwargs: Any) -> Any:
-    return of(function)(*map(own, args), **{key: own(value) for key, value in kwargs.items()})
-
-
-def of(function: Any) -> Function:
-    """Return the function, or what is to be called in its place."""
-    kind = type(function)
-    if kind is FunctionType:
-        way = _ways(function.__module__)
-    elif kind is MethodType:
-        way = _ways(getattr(function.__func__, "__module__", None))
-    elif kind is BuiltinFunctionType:
-        way = _way_of_builtin(function)
-    elif isinstance(function, nn.Module):
-        return function
-    elif isinstance(function, type):
-        way = _BUILTINS.get(function) if function.__module__ == "builtins" else _ways(function.__module__)
-    elif kind is MethodDescriptorType:
-        way = _lift if function.__objclass__ in _IMMUTABLE else None
-    elif kind is partial:
-        return function if of(function.func) is function.func else partial(_guard, function)
-    else:
-        way = _ways(kind.__module__)
-    return function if way is None else partial(way, function)
-
-
-def _way_of_builtin(function: Any) -> Function | None:
-    owner = function.__self__
-    if owner is None or type(owner) is ModuleType:
-        return _BUILTINS.get(function, _guard) if owner is builtins else _ways(function.__module__)
-    kind = owner if isinstance(owner, type) else type(owner)
-    if kind in _IMMUTABLE:
-        return _lift
-    if kind.__module__ in ("builtins", "collections") or isinstance(owner, Tensor):
-        return None
-    if owner is sys.stdout or owner is sys.stderr:
-        return _show
-    return _ways(kind.__module__)
-
-
-_WAYS: dict[str | None, Function | None] = {}
-
-
-def _ways(module: str | None) -> Function | None:
-    """Return how functions of a module are called; None for those that know lanes, or are the user's own."""
-    try:
-        return _WAYS[module]
-    except KeyError:
-        return _WAYS.setdefault(module, _find_way(module or ""))
-
-
-def _find_way(module: str) -> Function | None:
-    package = module.partition(".")[0]
-    if package in ("torch", "headwater"):
-        return None
-    if package in ("logging", "warnings"):
-        return _log
-    if package == "tqdm":
-        return _show
-    if module in _PURE or (package == "numpy" and not module.startswith("numpy.random")):
-        return _lift
-    return None if is_users_module(module) else _guard
-
-
-def _lift(function: Function, *args: Any, **kwargs: Any) -> Any:
+def lift(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that computes and no more, for each lane."""
     if args and type(args[0]) in _ONE_PASS and _consumes(function):
         args = ([*args[0]], *args[1:])
@@ -206,7 +39,7 @@ def _lift(function: Function, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     roster = _roster_of((args, kwargs))
     if roster is None or _writes(function, kwargs):
-        return _guard(function, *args, **kwargs)
+        return guard(function, *args, **kwargs)
     return _compute(function, args, kwargs, roster)
 
 
@@ -251,34 +84,34 @@ def _make_legible(function: Function, args: Sequence[Any], kwargs: Mapping[str, 
         return ""
 
 
-def _show(function: Function, *args: Any, **kwargs: Any) -> Any:
+def show(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call what only people read, once, with the values of all lanes."""
     roster = _roster_of((args, kwargs))
     if roster is None or roster.place is not None:
         return function(*args, **kwargs)
     if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
-        return _guard(function, *args, **kwargs)
+        return guard(function, *args, **kwargs)
     with roster.showing():
         return function(*map(_legible, args), **{key: _legible(value) for key, value in kwargs.items()})
 
 
-def _log(function: Function, *args: Any, **kwargs: Any) -> Any:
+def log(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that may note which line has called it."""
     if _name(function) not in _LOGGING:
         return function(*args, **kwargs)
-    return _show(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
+    return show(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
 
 
 def _legible(value: Any) -> Any:
     return str(value) if type(value) is PerLaneText else value
 
 
-def _name_attribute(function: Function, *args: Any) -> Any:
+def name_attribute(function: Function, *args: Any) -> Any:
     """Call `getattr` and its like, whose second argument is a name."""
     return function(*(own(arg) if place == 1 else arg for place, arg in enumerate(args)))
 
 
-def _guard(function: Function, *args: Any, **kwargs: Any) -> Any:
+def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call what knows nothing of lanes; numbers may go there, but not what it might compare by identity or type."""
     if not _differs(args) and not _differs(kwargs.values()):
         return function(*args, **kwargs)
@@ -299,7 +132,7 @@ def _guard(function: Function, *args: Any, **kwargs: Any) -> Any:
 def _number(value: Any) -> Any:
     """Make lanes part by whatever is no number; a truth might be compared by identity."""
     kind = type(value)
-    if kind in _STAND_INS:
+    if kind in STAND_INS:
         return value if kind is PerLane and bool not in map(type, value.values) else value.one()
     if kind in _LISTS and _differs([value]):
         return {key: _number(item) for key, item in value.items()} if kind is dict else kind(map(_number, value))
@@ -312,7 +145,7 @@ def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
         kind = type(value)
         if kind in _INERT:
             continue
-        if kind in _STAND_INS or issubclass(kind, PerLaneMapping):
+        if kind in STAND_INS or issubclass(kind, PerLaneMapping):
             return True
         if kind in _LISTS:
             if _differs(value.values() if kind is dict else value, also_tensors):
@@ -325,7 +158,7 @@ def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
 def _stand_ins(value: Any) -> Iterator[Any]:
     """Find what differs by lane."""
     kind = type(value)
-    if kind in _STAND_INS or issubclass(kind, PerLaneMapping):
+    if kind in STAND_INS or issubclass(kind, PerLaneMapping):
         yield value
     elif kind in _LISTS:
         for item in value.values() if kind is dict else value:
@@ -334,7 +167,7 @@ def _stand_ins(value: Any) -> Iterator[Any]:
 
 def _roster_of(values: Any) -> Roster | None:
     """Return whose values differ here, or whose lanes this thread runs."""
-    return next((each.roster for each in _stand_ins(values)), None) or _ROSTER.get()
+    return next((each.roster for each in _stand_ins(values)), None) or ROSTER.get()
 
 
 def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe | None:
@@ -356,7 +189,7 @@ def _differs_in_tensors(values: Sequence[Any]) -> bool:
 
 def _evaluate(value: Any, config: Any) -> Any:
     kind = type(value)
-    if kind in _STAND_INS:
+    if kind in STAND_INS:
         return value.recipe.evaluate(config)
     if isinstance(value, PerLaneMapping):
         return value.evaluate(config)
@@ -367,7 +200,7 @@ def _evaluate(value: Any, config: Any) -> Any:
 
 def _label(value: Any) -> str:
     kind = type(value)
-    if kind in _STAND_INS:
+    if kind in STAND_INS:
         return str(value.recipe.label)
     if isinstance(value, PerLaneMapping):
         return "config"
@@ -394,45 +227,39 @@ def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
     return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
 
 
-_STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})
+def join_pieces(*pieces: Any) -> str:
+    """Write an f-string: its words, and its values with their conversion and format."""
+    return "".join([_write(piece) for piece in pieces])
+
+
+def _write(piece: Any) -> str:
+    if isinstance(piece, str):
+        return piece
+    value, conversion, spec = piece
+    convert = _CONVERSIONS.get(conversion)
+    return format(value if convert is None else convert(value), spec)
+
+
+_CONVERSIONS: Mapping[int, Function] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
+def fill_in(a: Any, b: Any) -> Any:
+    """Fill values into a text."""
+    return a % b
+
+
+def own(value: Any) -> Any:
+    """Return a value that is used where only numbers may differ by lane."""
+    return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
+
+
+STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})
 _LISTS = frozenset({list, tuple, dict})
 _INERT = frozenset({int, float, bool, str, type(None)})
-_IMMUTABLE = frozenset({str, bytes, int, float, complex, bool})
 _ONE_PASS = frozenset({
     GeneratorType, map, filter, zip, enumerate, reversed, type({}.keys()), type({}.values()), type({}.items()),
 })  # fmt: skip
 _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
-_READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, _join_pieces, _fill_in})
+_READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
 _WRITERS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "dump"})
-_PURE = frozenset({"math", "cmath", "statistics", "re", "posixpath", "ntpath", "genericpath", "textwrap", "json"})
 _LOGGING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
-_LIFTED = (
-    float,
-    int,
-    complex,
-    bool,
-    str,
-    repr,
-    ascii,
-    format,
-    max,
-    min,
-    type,
-    hasattr,
-    sorted,
-    ord,
-    chr,
-    hex,
-    oct,
-    bin,
-)
-_PROTOCOLS = (
-    abs, all, any, callable, divmod, hash, id, isinstance, issubclass, iter, len, next, pow, round, sum,
-)  # fmt: skip
-_BUILTINS: Mapping[Any, Function | None] = {
-    **dict.fromkeys(_LIFTED, _lift),
-    **dict.fromkeys(_PROTOCOLS),
-    **dict.fromkeys((getattr, setattr, delattr), _name_attribute),
-    print: _show,
-}
-"""Functions of Python; what a class can answer for every lane is called as it is."""

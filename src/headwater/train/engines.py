@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from headwater.errors import LanesPart, TrialError
 from headwater.fuse.choices import answering_for
 from headwater.fuse.functorch import is_lane_tensor, stack_of
-from headwater.fuse.lifting import answering
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model
 from headwater.fuse.optimizers import fuse_optimizer
@@ -24,6 +23,7 @@ from headwater.fuse.rules import RULES
 from headwater.fuse.schedulers import fuse_scheduler
 from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
+from headwater.fuse.tools import answering
 from headwater.scale.parametrization import SplitGroups
 from headwater.train.inheriting import own_optimizer, own_scheduler
 from headwater.train.originals import Originals
