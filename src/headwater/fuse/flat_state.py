@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -82,6 +82,19 @@ class Chunk:
         self._empty = self._empty.new_empty(len(rows), 0)
         if isinstance(self.steps, tuple):
             self.steps = lanewise([self.steps[row] for row in rows])
+
+    def copy_rows(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """Return what the buffers hold for the lanes in these rows."""
+        return {name: flat[list(rows)] for name, flat in self._flats.items() if name != GRAD}
+
+    def put_rows(self, rows: Sequence[int], kept: Mapping[str, Tensor], steps: Lanewise) -> None:
+        """Give the lanes in these rows back what `copy_rows` has returned, and the steps that were counted then."""
+        for name, values in kept.items():
+            self._flats[name][list(rows)] = values
+        now = [self.steps_of(row) for row in range(self.num_lanes)]
+        for row in rows:
+            now[row] = steps[row] if isinstance(steps, tuple) else steps
+        self.steps = lanewise(now)
 
     def steps_of(self, row: int) -> float:
         """Return how many steps one lane has made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -61,25 +61,50 @@ class RuledPart:
         for chunk in self._chunks:
             self._fill(chunk, states)
 
-    def step(self, stacks: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
-        """Update the parameters that have gradients."""
-        is_whole = len(self.places) == len(stacks[0])
+    def step(
+        self, stacks: Sequence[Tensor], grads: Sequence[Tensor | None], skipped: Collection[int] = frozenset()
+    ) -> None:
+        """Update the parameters that have gradients; lanes at places that are skipped stay as they are."""
+        rows = [row for row, place in enumerate(self.places) if place in skipped]
+        if len(rows) == len(self.places):
+            return
         for chunk in self._stepping_chunks(grads):
             own_stacks = [stacks[place] for place in chunk.places]
             own_grads: list[Any] = [grads[place] for place in chunk.places]
-            if is_whole:
-                self.rule.update(chunk, own_stacks, own_grads, self._factors, self.flags)
+            if not rows:
+                self._update(chunk, own_stacks, own_grads)
                 continue
-            rows = [self._rows(stack) for stack in own_stacks]
-            self.rule.update(chunk, rows, [self._rows(grad) for grad in own_grads], self._factors, self.flags)
-            if not self._is_contiguous:
-                for stack, updated in zip(own_stacks, rows, strict=True):
-                    stack.index_copy_(0, self._row_index(stack), updated)
+            self._make_buffers(chunk, rows)
+            kept, steps, index = chunk.copy_rows(rows), chunk.steps, [self.places[row] for row in rows]
+            weights = [stack[index] for stack in own_stacks]
+            self._update(chunk, own_stacks, own_grads)
+            chunk.put_rows(rows, kept, steps)
+            for stack, values in zip(own_stacks, weights, strict=True):
+                stack[index] = values
+
+    def _update(self, chunk: Chunk, stacks: list[Tensor], grads: list[Tensor]) -> None:
+        if len(self.places) == len(stacks[0]):
+            self.rule.update(chunk, stacks, grads, self._factors, self.flags)
+            return
+        rows = [self._rows(stack) for stack in stacks]
+        self.rule.update(chunk, rows, [self._rows(grad) for grad in grads], self._factors, self.flags)
+        if not self._is_contiguous:
+            for stack, updated in zip(stacks, rows, strict=True):
+                stack.index_copy_(0, self._row_index(stack), updated)
+
+    def _make_buffers(self, chunk: Chunk, rows: Sequence[int]) -> None:
+        """Make the state that these lanes are going to have, as it is before their first step."""
+        for row in rows:
+            for name in self._buffer_names(row):
+                chunk.flat(name, self._factors.get(self.rule.fills.get(name, "")))
+
+    def _buffer_names(self, row: int) -> tuple[str, ...]:
+        numbers = {name: value[row] if isinstance(value, tuple) else value for name, value in self._numbers.items()}
+        return self.rule.buffers({**self.flags, **numbers})
 
     def lane_state(self, row: int) -> dict[int, ParamState]:
         """Return copies of what torch would keep for each parameter of one lane."""
-        numbers = {name: value[row] if isinstance(value, tuple) else value for name, value in self._numbers.items()}
-        names = self.rule.buffers({**self.flags, **numbers})
+        names = self._buffer_names(row)
         state: dict[int, ParamState] = {}
         for chunk in self._chunks:
             steps = chunk.steps_of(row)
@@ -172,11 +197,13 @@ class LoopedPart:
                     for place, real in self.reals.items():
                         _assign(real.param_groups[number], key, pick(value, place))
 
-    def step(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Let each instance step on its lane."""
+    def step(self, groups: Sequence[Mapping[str, Any]], skipped: Collection[int] = frozenset()) -> None:
+        """Let each instance step on its lane, but for those that are skipped."""
         self.follow(groups)
         stacks = [[stack_of(param) for param in group["params"]] for group in groups]
         for place, real in self.reals.items():
+            if place in skipped:
+                continue
             pairs = [
                 (param, stack)
                 for group, group_stacks in zip(real.param_groups, stacks, strict=True)

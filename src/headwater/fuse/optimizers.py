@@ -14,10 +14,12 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.fuse.gradient_scale import inverse_of, places_that_overflow, unscale
 from headwater.fuse.hyperparameters import as_numbers, merge, pick, select, select_item, settle, without_recipe
 from headwater.fuse.optimizer_parts import Factory, LoopedPart, RuledPart, class_of
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
+from headwater.fuse.targets import narrow
 from headwater.fuse.updates import RULES
 
 _PAIRS = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
@@ -61,6 +63,8 @@ class LaneOptimizer(Optimizer):
     exposed: `lane_state` gives it for each lane in torch's own form.
     """
 
+    _step_supports_amp_scaling = True  # so a GradScaler leaves the decision to step to this class
+
     def __init__(
         self, factories: Sequence[Factory], params: Any, roster: Roster, hyperparameters: Mapping[str, Any]
     ) -> None:
@@ -68,6 +72,7 @@ class LaneOptimizer(Optimizer):
         self._groups: list[_Group] = []
         self._classes = tuple(class_of(factory) for factory in factories)
         self._opt_called = False
+        self._skipped: frozenset[int] = frozenset()
         self._flags, self._numbers = _settings_of(self._classes)
         groups = _as_groups(params)  # a filter among them asks for requires_grad, which the mode answers
         with torch._C.DisableTorchFunction():
@@ -128,7 +133,13 @@ class LaneOptimizer(Optimizer):
                 torch._foreach_zero_(grads)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every lane; a closure is called once before, and its loss returned."""
+        """Update every lane; a closure is called once before, and its loss returned.
+
+        A `GradScaler` has left word in `found_inf` and `grad_scale`; lanes whose gradients overflowed are not updated.
+        """
+        self._skipped = self._hear_scaler()
+        if len(self._skipped) == len(self._classes):
+            return None
         if not (
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -230,10 +241,30 @@ class LaneOptimizer(Optimizer):
                     stacks = [stack_of(param) for param in group["params"]]
                     grads = [stack.grad for stack in stacks]
                     for part in record.parts if stacks else ():
-                        part.step(stacks, grads)
+                        part.step(stacks, grads, self._skipped)
             if self._looped.reals:
-                self._looped.step(self.param_groups)
+                self._looped.step(self.param_groups, self._skipped)
         return loss
+
+    def _hear_scaler(self) -> frozenset[int]:
+        """Return the lanes that a `GradScaler` wants to be skipped, and divide the gradients if that is left to do."""
+        found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
+        if found is None:
+            return frozenset()
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            for tensor in (found, scale):
+                if isinstance(tensor, Tensor):
+                    narrow(tensor, self._roster)
+            skipped = places_that_overflow(found, len(self._classes))
+            if scale is not None:
+                stacks = [stack_of(param) for group in self.param_groups for param in group["params"]]
+                unscale([stack.grad for stack in stacks if stack.grad is not None], inverse_of(scale))
+        hooks = (*self._optimizer_step_pre_hooks.values(), *self._optimizer_step_post_hooks.values())
+        if 0 < len(skipped) < len(self._classes) and not all(
+            hook.__module__.startswith("headwater.") for hook in hooks
+        ):
+            raise CannotFuseError("a hook on the steps of the optimizer would run for a lane whose step is skipped")
+        return skipped
 
     def _refresh(self, group: dict[str, Any], record: _Group) -> None:
         """Follow the hyperparameters, if any was assigned since the last step."""

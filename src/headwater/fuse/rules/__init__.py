@@ -16,6 +16,7 @@ from headwater.fuse.rules import (
     pointwise,
     random,
     recurrent,
+    scaling,
     shapes,
     values,
 )
@@ -34,6 +35,7 @@ RULES: dict[Any, Any] = {
     **losses.RULES,
     **random.RULES,
     **foreach.RULES,
+    **scaling.RULES,
 }
 """Torch function to rule. A rule gets the mode, the function and its arguments, and may answer NotImplemented."""
 
