@@ -38,7 +38,8 @@ from headwater.trials import (
 if TYPE_CHECKING:
     from headwater.train.streams import Seat
 
-NO_LIMIT = 1_000_000
+OPENED_AHEAD = 1024
+"""So many trials are opened at a time: enough for groups of every kind, however many the study is to have."""
 
 
 class Loop:
@@ -56,6 +57,8 @@ class Loop:
         self._opener = TrialOpener(tools.recorder, tools.state_store, self._tell_study, self._epochs, known)
         self._tally = Tally(self._info, limits.num_trials, known)
         self.end = RunEnd(limits, self._tally, tools.recorder.lease)
+        self._has_begun = False
+        self._has_more = False
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
 
@@ -77,7 +80,7 @@ class Loop:
 
     def _search(self) -> None:
         try:
-            while self._enlist(self._propose()) or self._waiting:
+            while self._enlist() or self._waiting:
                 for group, ending in self._tools.executor.run(self._packs(), StudySite(self, self._bill)):
                     self._conclude(group, ending)
         except StudyEnds as end:
@@ -86,8 +89,10 @@ class Loop:
         finally:
             self._tools.watcher.end()
 
-    def _enlist(self, segments: Sequence[Segment]) -> bool:
+    def _enlist(self) -> bool:
         """Sort what the searcher proposes into groups that wait; tell whether there is anything."""
+        segments = self._propose()
+        self._has_more = len(segments) >= OPENED_AHEAD
         lanes = self._open(segments) if segments else []
         self._tools.packer.assign(lanes)
         self._waiting.extend(self._tools.sorter.sort(lanes, self._tools.state_store))
@@ -95,7 +100,7 @@ class Loop:
 
     def _propose(self) -> Sequence[Segment]:
         """Ask the searcher what comes next, and let go of what it will not come back to."""
-        segments = self._tools.searcher.propose(self._limits.num_trials or NO_LIMIT)
+        segments = self._tools.searcher.propose(OPENED_AHEAD)
         dropped = self._tools.searcher.take_dropped() if isinstance(self._tools.searcher, Dropping) else ()
         self._tools.recorder.write(transitions=[self._transition(number, Status.STOPPED) for number in dropped])
         for number in dropped:
@@ -152,11 +157,12 @@ class Loop:
         for number, status in leaving.items():
             self._end(number, status)
         self._tally.advance(shift.key, reports[0].epoch, len(reports) - len(leaving))
+        self.end.epochs.report(shift.key, len(reports))
         num_epochs = reports[0].epoch - self._lanes[reports[0].number].start_epoch
         self.end.steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         staying = [report for report in reports if report.number not in leaving]
-        if (end := self.end.find()) is not None:
+        if (end := self.end.find(shift.key)) is not None:
             self._states.save([] if is_saved else staying, statuses, capture, is_due=True)
             raise StudyEnds(end)
         self._part_from(shift, staying, capture)
@@ -217,11 +223,13 @@ class Loop:
         return lanes
 
     def _packs(self) -> Iterator[list[TrialGroup]]:
-        while self._waiting:
+        while self._waiting or (self._has_more and self._enlist()):
             pack = self._tools.packer.take(self._waiting, self._tools.state_store)
+            if self._has_begun:  # whatever the limits: one group at least comes to a report
+                self.end.check_start(pack)
+            self._has_begun = True
             self._take(pack)
             yield pack
-            self.end.check()
 
     def train(self, shift: Shift, seat: Seat | None) -> Ending:
         """Call the training function for a group."""
@@ -239,10 +247,12 @@ class Loop:
 
     def hear_start(self, shift: Shift) -> None:
         """Count the lanes of a group that begins."""
+        self.end.epochs.begin(shift.key)
         self._tally.advance(shift.key, shift.epoch, len(shift.group))
 
     def hear_stop(self, shift: Shift) -> None:
         """Count them no more."""
+        self.end.epochs.end(shift.key)
         self._tally.advance(shift.key, 0, 0)
 
     def hear_loners(self, lanes: Sequence[Lane]) -> None:
@@ -254,7 +264,8 @@ class Loop:
         num_free = self._tools.packer.count_free(len(epochs))
         if not num_free or self.end.find() is not None:
             return []
-        self._enlist(self._propose())
+        if not (self._has_more and self._waiting):
+            self._enlist()
         mates = [group for group in self._waiting if group.lanes[0].start_epoch in epochs][:num_free]
         self._take(mates)
         return mates

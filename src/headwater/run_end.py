@@ -1,11 +1,14 @@
-"""When a run ends, and why: its limits, and the wishes of whoever may end it."""
+"""When a run ends, and why: its limits, the time it has, and the wishes of whoever may end it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from headwater.errors import StudyEnds
 from headwater.limits import Limits
 from headwater.report import Tally
 from headwater.store import Lease
+from headwater.trials import TrialGroup
 
 
 class RunEnd:
@@ -16,6 +19,7 @@ class RunEnd:
         """Set it to end the run after the next report, with everything saved."""
         self.steps_of_trial = 0.0
         """How many steps a whole trial takes, once that is known."""
+        self.epochs = EpochTimes(limits.deadline.clock)
         self._limits = limits
         self._tally = tally
         self._lease = lease
@@ -35,14 +39,77 @@ class RunEnd:
         if reason := self.find():
             raise StudyEnds(reason)
 
-    def find(self) -> str | None:
-        """Return why the run is to end now; None where it is not."""
-        limits = self._limits
-        reason = self.stop_reason
-        left_over = limits.reserve(self.steps_of_trial) if limits.reserve else 0.0
-        if limits.seconds is not None and self._tally.seconds + left_over >= limits.seconds:
-            rest = f" but for the {left_over:.0f} s that the target needs" if left_over else ""
-            reason = f"the time budget of {limits.seconds:g} s is used up{rest}"
+    def check_start(self, groups: Sequence[TrialGroup]) -> None:
+        """End the run if it is to end now, or before these groups would come to their first reports.
+
+        Raises:
+            StudyEnds: It is; the message says why.
+        """
+        self.check()
+        epoch_s = max(self.epochs.foresee(len(group)) for group in groups)
+        deadline = self._limits.deadline
+        if deadline.seconds_left - self._reserve < epoch_s:
+            raise StudyEnds(
+                f"the time budget of {deadline.seconds:g} s has no room for another group, whose epochs take about "
+                f"{epoch_s:.1f} s{self._explain_reserve()}"
+            )
+
+    def find(self, key: int | None = None) -> str | None:
+        """Return why the run is to end now, or the group of this key with its latest report; None where it is not.
+
+        A group goes on past the deadline to its next report. Where time is kept for what comes after the run it does
+        not: then it ends with the last report that is in time.
+        """
+        limits, reason = self._limits, self.stop_reason
+        reserve = self._reserve
+        next_s = self.epochs.last(key) if reserve and key is not None else 0.0
+        if limits.deadline.seconds_left <= reserve + next_s:
+            reason = f"the time budget of {limits.deadline.seconds:g} s is used up{self._explain_reserve()}"
         if limits.target is not None and self._tally.standings.has_reached(limits.target):
             reason = f"trial {self._tally.pulse().best_number} reached the target of {limits.target:g}"
         return reason
+
+    @property
+    def _reserve(self) -> float:
+        return self._limits.reserve(self.steps_of_trial) if self._limits.reserve else 0.0
+
+    def _explain_reserve(self) -> str:
+        return f" but for the {self._reserve:.0f} s that the target needs" if self._reserve else ""
+
+
+class EpochTimes:
+    """How long groups take from one report to the next."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self._shortest: dict[int, float] = {}
+
+    def begin(self, key: int) -> None:
+        """Take in that a group begins."""
+        self._since[key] = self._clock()
+
+    def report(self, key: int, num_lanes: int) -> None:
+        """Take in that a group of so many lanes has reported."""
+        now = self._clock()
+        self._last[key] = now - self._since.get(key, now)
+        self._since[key] = now
+        self._shortest[num_lanes] = min(self._last[key], self._shortest.get(num_lanes, self._last[key]))
+
+    def end(self, key: int) -> None:
+        """Take in that a group has ended."""
+        self._since.pop(key, None)
+        self._last.pop(key, None)
+
+    def last(self, key: int) -> float:
+        """Return how long the last epoch of a group took; 0 where there was none."""
+        return self._last.get(key, 0.0)
+
+    def foresee(self, num_lanes: int) -> float:
+        """Return how long an epoch of so many lanes takes at least, as far as that is known: larger groups take longer.
+
+        It is 0 while no group has reported.
+        """
+        known = [seconds * max(1.0, num_lanes / size) for size, seconds in self._shortest.items()]
+        return min(known, default=0.0)

@@ -88,9 +88,9 @@ def build_tools(study: Study, recorder: Recorder, means: Means, limits: Limits, 
     def note_kept(number: int, epoch: int) -> None:
         recorder.add_fact(KEPT, {"number": number, "epoch": epoch})
 
-    workshop = _build_workshop(study, means, tell)
+    workshop = _build_workshop(study, means, limits, tell)
     packing = None if study.packing is None else Packing(study.packing)
-    num_units = MAX_UNITS if limits.seconds is None else HURRIED_UNITS
+    num_units = MAX_UNITS if limits.deadline.seconds is None else HURRIED_UNITS
     assert isinstance(study.space, Space)
     packer = Packer(workshop, packing, study.space, Random(study.seed), tell, num_units)
     num_lanes = study.lanes if isinstance(study.lanes, int) else None
@@ -107,7 +107,7 @@ def build_tools(study: Study, recorder: Recorder, means: Means, limits: Limits, 
     )
 
 
-def _build_workshop(study: Study, means: Means, tell: Tell) -> Workshop:
+def _build_workshop(study: Study, means: Means, limits: Limits, tell: Tell) -> Workshop:
     from headwater.train.compiling import Compiler
     from headwater.train.running import Workshop
 
@@ -120,6 +120,7 @@ def _build_workshop(study: Study, means: Means, tell: Tell) -> Workshop:
         scaling=_build_scaling(study.surrogate),
         compiler=Compiler(tell=lambda text: tell(text, ())) if compiles else None,
         shares_loading=study.packing is not None,
+        deadline=limits.deadline.keep(limits.reserve(0.0) if limits.reserve else 0.0),
     )
 
 

@@ -101,7 +101,9 @@ class Transfer:
         scale = self._scale
         study = self._at(scale, name=self._study.name, search=self._study.search)
         study = replace(study, callbacks=[*self._study.callbacks, self._eager], lanes=self._study.lanes)
-        limits = self._limits if self._limits.seconds is None else replace(self._limits, reserve=self._reserve())
+        limits = (
+            self._limits if self._limits.deadline.seconds is None else replace(self._limits, reserve=self._reserve())
+        )
         return study.run_stage(limits, self._watcher, is_new=is_new)
 
     def _settle(self, search: Result) -> tuple[TrialRecord, Trust | None]:
@@ -193,7 +195,7 @@ class Transfer:
         else:
             keys = ", ".join(self._retuned)
             self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
-        return self._run_or_resume(study, len(configs), self._seconds_left(), watcher)
+        return self._run_or_resume(study, len(configs), watcher)
 
     def _explain_failure(self, target: Result, best: TrialRecord) -> str:
         """Say what happened to a target without a finite metric; nothing where there is one."""
@@ -287,10 +289,8 @@ class Transfer:
     def _at_target(self, config: Config, name: str) -> Study:
         return self._at(1, name, Listed([config]))
 
-    def _run_or_resume(
-        self, study: Study, num_trials: int, seconds: float | None = None, watcher: Watcher | None = None
-    ) -> Result:
-        limits = Limits(num_trials=num_trials, seconds=seconds)
+    def _run_or_resume(self, study: Study, num_trials: int, watcher: Watcher | None = None) -> Result:
+        limits = Limits(num_trials=num_trials, deadline=self._limits.deadline)
         is_new = study.storage is None or not study.is_recorded()
         result = study.run_stage(limits, watcher or self._watcher, is_new=is_new)
         if result.was_interrupted:
@@ -301,11 +301,6 @@ class Transfer:
         surrogate = replace(self._surrogate, at=scale)
         part_of = None if name == self._study.name else self._name
         return replace(self._study, surrogate=surrogate, name=name, search=search, callbacks=(), part_of=part_of)  # type: ignore[arg-type]  # as given, or Listed
-
-    def _seconds_left(self) -> float | None:
-        if self._limits.seconds is None:
-            return None
-        return max(self._limits.seconds - (time.perf_counter() - self._begin), 0.0)
 
     @property
     def _scale(self) -> int:

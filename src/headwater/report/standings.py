@@ -39,10 +39,7 @@ class Standings:
     def best(self) -> tuple[int, float] | None:
         """The best trial and its value; of equals, the lowest number."""
         if self._is_stale:
-            sound = [
-                number for number, value in self._values.items() if number not in self._failed and math.isfinite(value)
-            ]
-            self._best = min(sound, key=lambda number: (self._sign * self._values[number], number), default=None)
+            self._best = min(filter(self._is_sound, self._values), key=self._merit, default=None)
             self._is_stale = False
         return None if self._best is None else (self._best, self._values[self._best])
 
@@ -57,12 +54,26 @@ class Standings:
         curves = [self._curves.get(first + replica, {}) for replica in range(self._num_seeds)]
         shared = [reported for reported in curves[0] if all(reported in curve for curve in curves)]
         self._values[trial] = fmean(curve[shared[-1]] for curve in curves) if shared else math.nan
-        self._is_stale = True
+        self._compare(trial)
 
     def fail(self, number: int) -> None:
         """Take in that a trial, or a replica of one, has failed."""
         self._failed.add(number // self._num_seeds)
-        self._is_stale = True
+        self._is_stale |= self._best == number // self._num_seeds
+
+    def _compare(self, trial: int) -> None:
+        """Take in that a trial has another value: all are compared again only where the best may have become worse."""
+        if trial == self._best:
+            self._is_stale = True
+        elif self._is_sound(trial) and not self._is_stale:
+            is_better = self._best is None or self._merit(trial) < self._merit(self._best)
+            self._best = trial if is_better else self._best
+
+    def _is_sound(self, trial: int) -> bool:
+        return trial not in self._failed and math.isfinite(self._values[trial])
+
+    def _merit(self, trial: int) -> tuple[float, int]:
+        return self._sign * self._values[trial], trial
 
     def has_reached(self, target: float) -> bool:
         """Tell whether the best trial is as good as the target."""

@@ -35,8 +35,9 @@ class Tally:
         self._trains_all = info.settings.get("search") in WHOLE_SEARCHES
         self._pauses = False
         self._start = time.perf_counter()
-        self._reached = {record.number: record.epochs for record in known}
-        self._num_known_epochs = sum(self._reached.values())
+        self._begun = {record.number: record.epochs for record in known}
+        self._num_known_epochs = sum(self._begun.values())
+        self._num_ended_epochs = 0
         self._num_done = 0
         self._ended: set[int] = set()
         self._num_ended_replicas: Counter[int] = Counter()
@@ -56,13 +57,13 @@ class Tally:
         """Take in what is about to train."""
         self._pauses |= any(lane.until is not None for lane in lanes)
         for lane in lanes:
-            if lane.number not in self._reached:  # a trial that starts from another's state has trained nothing itself
-                self._reached[lane.number] = lane.start_epoch
+            if lane.number not in self._begun:  # a trial that starts from another's state has trained nothing itself
+                self._begun[lane.number] = lane.start_epoch
                 self._num_known_epochs += lane.start_epoch
 
     def see(self, report: Report) -> None:
         """Take in a report that has the metric."""
-        self._reached[report.number] = report.epoch
+        self._begun[report.number] = report.epoch
         self.standings.see(report.number, report.epoch, report.metrics[self._metric])
 
     def advance(self, key: int, epoch: int, num_lanes: int) -> None:
@@ -77,6 +78,7 @@ class Tally:
         self._is_stale = True
         if status.is_final:
             self._ended.add(number)
+            self._num_ended_epochs += self._begun.pop(number, 0)
             self._num_ended_replicas[number // self._num_seeds] += 1
             self._num_done += self._num_ended_replicas[number // self._num_seeds] == self._num_seeds
         if status is Status.FAILED:
@@ -122,10 +124,9 @@ class Tally:
         expected = self._expect()
         if self._num_total is None or expected is None or self._pauses:
             return None
-        done = sum(self._reached.values()) - self._num_known_epochs
-        begun = [epochs for number, epochs in self._reached.items() if number not in self._ended]
-        num_to_come = max(self._num_total * self._num_seeds - len(self._ended) - len(begun), 0)
-        left = sum(max(expected - epochs, 0.0) for epochs in begun) + num_to_come * expected
+        done = self._num_ended_epochs + sum(self._begun.values()) - self._num_known_epochs
+        num_to_come = max(self._num_total * self._num_seeds - len(self._ended) - len(self._begun), 0)
+        left = sum(max(expected - epochs, 0.0) for epochs in self._begun.values()) + num_to_come * expected
         return done / (done + left) if done else None
 
     def _expect(self) -> float | None:
@@ -133,5 +134,5 @@ class Tally:
         num_ended = len(self._ended)
         num_wanted = max(ENOUGH_ENDED, ENOUGH_SHARE * (self._num_total or 0) * self._num_seeds)
         if num_ended >= num_wanted:
-            return sum(self._reached.get(number, 0) for number in self._ended) / num_ended
+            return self._num_ended_epochs / num_ended
         return self.num_epochs if self._trains_all and self.num_epochs else None

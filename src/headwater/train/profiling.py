@@ -46,6 +46,8 @@ MOST_S = 15.0
 """When it would have taken so long, no larger size is tried: each costs twice as much as the one before."""
 FINAL_S = 3.0
 """How long it may take to measure sizes again; those that would take longer are left out, and no round begins later."""
+BUDGET_SHARE = 0.25
+"""How much of the time that a run has left one profile may take."""
 PROMISING = 1.03
 """So much faster must each size then be than those before it for a larger one to be tried."""
 
@@ -56,8 +58,10 @@ def profile_lanes(
     """Run the function for a few steps with ever more of these lanes, and choose the group size.
 
     The lanes are those of one bucket. The ending is that of the first group that could not run as one, for whoever
-    must sort the lanes anew; None where all went well.
+    must sort the lanes anew; None where all went well. Where the run has a deadline, measuring takes a part of the time
+    left, and the choice is among what was measured by then.
     """
+    workshop = _hurry(workshop)
     memory = available_bytes(workshop.device)
     limit = None if memory is None else int(memory * MEMORY_SHARE / workshop.num_workers)
     measured: dict[int, Measurement] = {}
@@ -65,21 +69,27 @@ def profile_lanes(
     def again(num_lanes: int, num_warm_up: int) -> Measurement | None:
         return _measure(workshop, lanes[:num_lanes], states, num_warm_up)[0]
 
-    spent_s = last_s = 0.0
+    spent_s = last_s = last_wall_s = 0.0
     for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
         if _would_not_fit(measured, num_lanes, limit) or _ends(measured, spent_s + 2 * last_s, again):
             break
-        start = read_clock()
+        if workshop.deadline.seconds_left <= 2 * last_wall_s:
+            return _explain_hurry(_conclude(workshop, measured, limit)), None
+        start, start_wall_s = read_clock(), workshop.deadline.clock()
         num_warm_up = NUM_RACING if num_lanes == 2 else NUM_WARM_UP  # to see, where steps are short, whether ways race
         measurement, ending = _measure(workshop, lanes[:num_lanes], states, num_warm_up)
+        if measurement is None and ending.outcome is Outcome.DONE:
+            return _explain_hurry(_conclude(workshop, measured, limit)), None
         if measurement is None:
             return _explain(_conclude(workshop, measured, limit), ending), ending
         measured[num_lanes] = measurement
         if num_lanes > 1:  # a function that runs for the first time may have to look at its model first
-            last_s = read_clock() - start
+            last_s, last_wall_s = read_clock() - start, workshop.deadline.clock() - start_wall_s
             spent_s += last_s
     num_rounds = NUM_FINALS if len(lanes) >= MANY else 1
-    finalists = _hold_finals(measured, num_rounds, workshop.strategies.have_raced, again)
+    finalists = _hold_finals(
+        measured, num_rounds, workshop.strategies.have_raced, again, lambda: workshop.deadline.is_over
+    )
     return _conclude(workshop, measured, limit, finalists), None
 
 
@@ -87,7 +97,7 @@ def measure_alone(
     workshop: Workshop, lanes: Sequence[Lane], states: Sequence[LaneState] | None = None
 ) -> Measurement | None:
     """Measure a few steps of the first of these lanes in a group of one; None where it does not run so far."""
-    return _measure(workshop, lanes[:1], states)[0]
+    return _measure(_hurry(workshop), lanes[:1], states)[0]
 
 
 def measure_unit(
@@ -95,12 +105,17 @@ def measure_unit(
 ) -> tuple[UnitCost | None, Ending]:
     """Measure what a group computes and loads for each example that it reads; None where it reads no stream of ours."""
     meter = Meter()
-    measurement, ending = _measure(replace(workshop, seat=meter), group.lanes, states)
+    measurement, ending = _measure(replace(_hurry(workshop), seat=meter), group.lanes, states)
     if measurement is None or not measurement.loading_s:
         return None, ending
     examples_per_step = measurement.loading_s / meter.load_s
     compute_s = measurement.computing_s * len(group) / examples_per_step
     return UnitCost(compute_s=compute_s, load_s=meter.load_s, memory_bytes=measurement.peak_bytes), ending
+
+
+def _hurry(workshop: Workshop) -> Workshop:
+    """Let measuring take a part of the time that the run has left."""
+    return replace(workshop, deadline=workshop.deadline.share(BUDGET_SHARE))
 
 
 def _sizes(most: int) -> list[int]:
@@ -127,6 +142,11 @@ def _explain(profile: Profile, ending: Ending) -> Profile:
         return profile
     together = f"the function raised in a larger group: {ending.error.rstrip().splitlines()[-1]}"
     return replace(profile, reason=together if profile.num_lanes == 1 else f"{profile.reason}; {together}")
+
+
+def _explain_hurry(profile: Profile) -> Profile:
+    """Say that larger groups were not tried for want of time."""
+    return replace(profile, reason=f"{profile.reason}; the time budget leaves no time to measure more")
 
 
 def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int | None) -> bool:
@@ -164,7 +184,13 @@ def _ends(measured: dict[int, Measurement], seconds_spent: float, again: _Again)
     return _gains_no_more(measured, seconds_spent)
 
 
-def _hold_finals(measured: dict[int, Measurement], num_rounds: int, ways_race: bool, again: _Again) -> list[int]:
+def _hold_finals(
+    measured: dict[int, Measurement],
+    num_rounds: int,
+    ways_race: bool,
+    again: _Again,
+    is_over: Callable[[], bool] = lambda: False,
+) -> list[int]:
     """Measure the sizes near the best again, in turns, and go by that alone; return them.
 
     Before, the machine may have been faster for some of them than for others. The rounds end when a size was the best
@@ -176,17 +202,17 @@ def _hold_finals(measured: dict[int, Measurement], num_rounds: int, ways_race: b
     num_warm_up = NUM_RACING if ways_race and is_short else NUM_WARM_UP
     finalists = _finalists(measured, num_warm_up + _Stopwatch.MIN_STEPS + 1)
     rounds: list[dict[int, Measurement]] = []
-    while finalists and len(rounds) < num_rounds:
+    while finalists and len(rounds) < num_rounds and not is_over():
         order = finalists[::-1] if len(rounds) % 2 else finalists
         rounds.append({size: again(size, num_warm_up) or measured[size] for size in order})
         is_settled = len(rounds) > 1 and _fastest(rounds[-1]) == _fastest(rounds[-2])
         if is_settled or read_clock() - begin > FINAL_S:
             break
         num_warm_up = NUM_WARM_UP
-    for size in finalists:
+    for size in finalists if rounds else ():
         found = sorted((one[size] for one in rounds), key=lambda item: item.computing_s)
         measured[size] = found[(len(found) - 1) // 2]
-    return finalists
+    return finalists if rounds else []
 
 
 def _foresee(measurement: Measurement, num_steps: int) -> float:
@@ -223,13 +249,14 @@ def _measure(
         lambda: len(choices),
         num_warm_up,
         workshop.strategies.have_raced,
+        lambda: workshop.deadline.is_over,
     )
     num_read = meter.num_read
     peak = watch_peak(workshop.device)
     workshop = replace(workshop, is_measuring=True, seat=meter)
     states = None if states is None else states[: len(lanes)]
     ending = run_group(workshop, TrialGroup(lanes=tuple(lanes)), stopwatch, states)
-    if ending.outcome is not Outcome.DONE:
+    if ending.outcome is not Outcome.DONE or (stopwatch.was_cut and stopwatch.seconds_per_step is None):
         return None, ending
     num_steps = ending.num_lane_steps / len(lanes)
     loading_s = meter.load_s * (meter.num_read - num_read) / num_steps if num_steps else 0.0
@@ -262,7 +289,11 @@ class _Stopwatch:
         count_choices: Callable[[], int] = lambda: 0,
         num_warm_up: int = NUM_WARM_UP,
         ways_race: bool = False,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.was_cut = False
+        """Whether the time was over before enough was seen."""
+        self._is_over = is_over
         self._clock = clock
         self._count_choices = count_choices
         self._ways_race = ways_race
@@ -286,6 +317,9 @@ class _Stopwatch:
         laps = self._laps()
         enough = len(laps) >= self.MIN_STEPS and sum(laps) > self.ENOUGH_S
         if enough or self._are_long(laps[-2:]) or len(self._times) > self._num_warm_up + self.MAX_STEPS:
+            raise LanesLeave
+        if self._is_over():
+            self.was_cut = True
             raise LanesLeave
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:

@@ -24,7 +24,7 @@ from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.streams import Alone, Seat
 from headwater.train.trial import Control, Trial
-from headwater.trials import Decision, Ending, Lane, Outcome, Question, Report, TrialGroup
+from headwater.trials import Deadline, Decision, Ending, Lane, Outcome, Question, Report, TrialGroup
 
 Function: TypeAlias = Callable[[Trial], Any]
 
@@ -50,6 +50,8 @@ class Workshop:
     """How many groups train at the same time, in processes that share the memory."""
     seat: Seat = field(default_factory=Alone)
     """Where runs read their data from: alone, or with others."""
+    deadline: Deadline = field(default_factory=Deadline.start)
+    """By when everything that is measured must be known."""
 
 
 def choose_device(name: str) -> torch.device:

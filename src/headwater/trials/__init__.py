@@ -1,5 +1,6 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
+from headwater.trials.deadline import Deadline
 from headwater.trials.parting import Question, Recipe
 from headwater.trials.records import (
     Decision,
@@ -19,6 +20,7 @@ from headwater.trials.result import Result
 from headwater.trials.surrogate import Surrogate, Trust
 
 __all__ = [
+    "Deadline",
     "Decision",
     "Ending",
     "Lane",
