@@ -326,15 +326,6 @@ def test_auto_takes_a_scale_and_says_why() -> None:
     assert result.trust.scale in (16, 8, 4, 2)
 
 
-def test_a_deadline_leaves_time_for_the_target(tmp_path: Path) -> None:
-    study = replace(STUDY, storage=tmp_path / "study.db", lanes=1, packing=None)
-    result = study.run(num_trials=500, time_budget=4.0)
-    assert 0 < len([trial for trial in result.trials if trial.status is Status.COMPLETED]) < 500
-    assert result.ended_early is not None
-    assert result.target is not None
-    assert result.target.history
-
-
 @pytest.mark.parametrize("surrogate", [0, -2, "half", 2.5])
 def test_a_senseless_scale_is_refused(surrogate: object) -> None:
     with pytest.raises(StudyError, match="scale"):

@@ -23,7 +23,7 @@ from headwater.plan import order_by_merit
 from headwater.report import Callback
 from headwater.space import Config
 from headwater.store import Store, StudyInfo, find_states, has_states, open_store
-from headwater.trials import Lane, Report, Result, Status
+from headwater.trials import Deadline, Lane, Report, Result, Status
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -46,17 +46,18 @@ class EagerTarget(Callback):
     """
 
     def __init__(
-        self, study: Study, num_trials: int | None, stage: Stage, *, is_wanted: bool, is_handed_over: bool = False
+        self, study: Study, limits: Limits, stage: Stage, *, is_wanted: bool, is_handed_over: bool = False
     ) -> None:
         self._storage = study.storage
         self._is_handed_over = is_handed_over
         self._sign = -1 if study.mode == "max" else 1
         self._metric = study.metric
-        self._num_trials = num_trials
+        self._num_trials = limits.num_trials
+        self._has_deadline = limits.deadline.seconds is not None
         self._is_early = study.executor == "inline" or isinstance(study.executor, InlineExecutor)
-        is_wanted = is_wanted and num_trials is not None and _has_spare_core(is_inline=self._is_early)
+        is_wanted = is_wanted and limits.num_trials is not None and _has_spare_core(is_inline=self._is_early)
         num_starts = MOST_STARTS if self._is_early else 1
-        self._waiting = [_Worker(study, stage) for _ in range(num_starts)] if is_wanted else []
+        self._waiting = [_Worker(study, stage, limits.deadline) for _ in range(num_starts)] if is_wanted else []
         self._worker: _Worker | None = None
         self._name = ""
         self._values: dict[int, float] = {}
@@ -91,8 +92,12 @@ class EagerTarget(Callback):
             self._completed.append(number)
 
     def on_result(self, result: Result) -> None:
-        """Start with the best of all trials, unless it has started with that."""
-        if result.ranked and not result.was_interrupted:
+        """Start with the best of all trials, unless it has started with that.
+
+        When time is short nothing will train beside the target, and it is better off in the study's own process.
+        """
+        is_short = self._has_deadline and result.ended_early is not None
+        if result.ranked and not result.was_interrupted and not is_short:
             self._start(order_by_merit(result.ranked)[0].number)
 
     def conclude(self, number: int) -> str:
@@ -160,11 +165,11 @@ class EagerTarget(Callback):
 class _Worker:
     """A process that waits to be told the trial whose configuration the target is to be trained with."""
 
-    def __init__(self, study: Study, stage: Stage) -> None:
+    def __init__(self, study: Study, stage: Stage, deadline: Deadline) -> None:
         context = multiprocessing.get_context("fork")
         ours, self._theirs = context.Pipe()
         self._ours = ours
-        self.process = context.Process(target=self._work, args=(study, stage, os.getpid()), daemon=True)
+        self.process = context.Process(target=self._work, args=(study, stage, os.getpid(), deadline), daemon=True)
         self.process.start()
         self._theirs.close()
 
@@ -172,7 +177,7 @@ class _Worker:
         """Let the process begin."""
         self._ours.send_bytes(json.dumps([name, number]).encode())
 
-    def _work(self, study: Study, stage: Stage, parent: int) -> None:
+    def _work(self, study: Study, stage: Stage, parent: int, deadline: Deadline) -> None:
         from headwater.train.machine import use_one_thread
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -184,7 +189,7 @@ class _Worker:
             return
         target = stage(study.read_config(name, number), f"{name}.target-{number}")
         target = replace(target, callbacks=[_EndWithParent(parent)], executor="inline", part_of=name)
-        target.run_stage(Limits(num_trials=1), is_new=not target.is_recorded())
+        target.run_stage(Limits(num_trials=1, deadline=deadline), is_new=not target.is_recorded())
 
 
 class _EndWithParent(Callback):

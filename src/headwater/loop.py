@@ -57,7 +57,7 @@ class Loop:
         self._opener = TrialOpener(tools.recorder, tools.state_store, self._tell_study, self._epochs, known)
         self._tally = Tally(self._info, limits.num_trials, known)
         self.end = RunEnd(limits, self._tally, tools.recorder.lease)
-        self._has_begun = False
+        self._has_begun = any(record.history for record in known)
         self._has_more = False
         self._ended_early: str | None = None
         self._seconds_busy: float | None = None
@@ -127,9 +127,9 @@ class Loop:
             seconds_one_by_one=self._tally.seconds_alone,
         )
 
-    def hear_epochs(self, num_epochs: int) -> None:
+    def hear_epochs(self, shift: Shift, num_epochs: int) -> None:
         """Learn how many epochs a group's trials will train."""
-        self._tally.num_epochs = min(num_epochs, self._limits.max_epochs or num_epochs)
+        shift.num_epochs = self._tally.num_epochs = min(num_epochs, self._limits.max_epochs or num_epochs)
 
     def hear_step(self, num_lanes: int) -> None:
         """Count a step of a group."""
@@ -162,7 +162,8 @@ class Loop:
         self.end.steps_of_trial = shift.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
         self._tools.watcher.pulse(self._tally.pulse())
         staying = [report for report in reports if report.number not in leaving]
-        if (end := self.end.find(shift.key)) is not None:
+        has_ended = reports[0].epoch == shift.num_epochs  # the function has nothing more to train
+        if not has_ended and (end := self.end.find(shift.key)) is not None:
             self._states.save([] if is_saved else staying, statuses, capture, is_due=True)
             raise StudyEnds(end)
         self._part_from(shift, staying, capture)

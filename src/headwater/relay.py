@@ -78,8 +78,8 @@ class _Relay:
         self._since = time.perf_counter()
         self._fault: Exception | None = None
 
-    def hear_epochs(self, num_epochs: int) -> None:
-        self._line.send(("epochs", num_epochs))
+    def hear_epochs(self, shift: Shift, num_epochs: int) -> None:
+        self._line.send(("epochs", shift.key, num_epochs))
 
     def hear_step(self, num_lanes: int) -> None:
         self._num_steps += num_lanes
@@ -154,8 +154,8 @@ class StudyAttendant:
     def hear(self, message: Any) -> Iterator[tuple[TrialGroup, Ending]]:
         """Take in a message, answer it if it is a question, and yield the groups that it says have ended."""
         match message:
-            case ("epochs", num_epochs):
-                self._foreman.hear_epochs(num_epochs)
+            case ("epochs", key, num_epochs):
+                self._shifts[key].expect(num_epochs)
             case ("steps", num_steps):
                 self._foreman.hear_step(num_steps)
             case ("reports", key, reports, num_steps):

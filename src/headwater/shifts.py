@@ -22,7 +22,7 @@ Capture: TypeAlias = "Callable[[int], LaneState | None]"
 class Foreman(Protocol):
     """Who is told what groups do, and says what they do next."""
 
-    def hear_epochs(self, num_epochs: int) -> None:
+    def hear_epochs(self, shift: Shift, num_epochs: int) -> None:
         """Learn how many epochs a group's trials will train."""
 
     def hear_step(self, num_lanes: int) -> None:
@@ -61,6 +61,8 @@ class Shift:
         """The trials that are still in the group."""
         self.epoch = group.lanes[0].start_epoch
         """How many epochs they have trained."""
+        self.num_epochs = 0
+        """How many they train in all; 0 while that is not known."""
         self.num_steps = 0
         self.loners: list[Lane] = []
         """Those that left to train on alone, for too few were left for a group to pay."""
@@ -73,7 +75,7 @@ class Shift:
 
     def expect(self, num_epochs: int) -> None:
         """Pass on how many epochs there will be."""
-        self._foreman.hear_epochs(num_epochs)
+        self._foreman.hear_epochs(self, num_epochs)
 
     def step(self, num_lanes: int) -> None:
         """Count a step."""

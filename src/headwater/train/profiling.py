@@ -15,7 +15,7 @@ from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
 from headwater.train.running import Workshop, run_group
 from headwater.train.streams import Meter
-from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrialGroup
+from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrainingTime, TrialGroup
 
 _Again: TypeAlias = Callable[[int, int], Measurement | None]
 """Measures a size again, after so many steps of warm-up; None where it does not run so far."""
@@ -98,6 +98,20 @@ def measure_alone(
 ) -> Measurement | None:
     """Measure a few steps of the first of these lanes in a group of one; None where it does not run so far."""
     return _measure(_hurry(workshop), lanes[:1], states)[0]
+
+
+def foresee_training(workshop: Workshop, lane: Lane) -> TrainingTime | None:
+    """Time a few steps of a trial by the clock of the run, and see how many it takes; None where it has no steps."""
+    workshop = _hurry(workshop)
+    clock = workshop.deadline.clock
+    begin = clock()
+    stopwatch = _Stopwatch(clock, is_over=lambda: workshop.deadline.is_over)
+    ending = run_group(replace(workshop, is_measuring=True), TrialGroup(lanes=(lane,)), stopwatch)
+    seconds = clock() - begin if stopwatch.was_cut else None
+    seconds = seconds if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
+    if ending.outcome is not Outcome.DONE or seconds is None:
+        return None
+    return TrainingTime(seconds_per_step=seconds, num_epochs=stopwatch.num_epochs, num_steps=ending.num_steps_foreseen)
 
 
 def measure_unit(
@@ -293,6 +307,8 @@ class _Stopwatch:
     ) -> None:
         self.was_cut = False
         """Whether the time was over before enough was seen."""
+        self.num_epochs = 0
+        """How many epochs the function said it would train."""
         self._is_over = is_over
         self._clock = clock
         self._count_choices = count_choices
@@ -308,7 +324,8 @@ class _Stopwatch:
         return sorted(laps)[len(laps) // 4] if laps else None
 
     def expect(self, num_epochs: int) -> None:
-        """Take no interest: a few steps are enough."""
+        """Note it for whoever asks; a few steps are enough."""
+        self.num_epochs = num_epochs
 
     def step(self, num_lanes: int) -> None:
         """Note the time of a step, and end the run when enough were seen."""

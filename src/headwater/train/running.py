@@ -103,6 +103,7 @@ def _run(
         question=question,
         error=error,
         num_lane_steps=counted.num_lane_steps,
+        num_steps_foreseen=trial.foresee_steps(),
         seconds=time.perf_counter() - start,
     )
 

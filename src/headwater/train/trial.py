@@ -174,6 +174,15 @@ class Trial:
         """The trials that are still in the group."""
         return tuple(self._lanes)
 
+    def foresee_steps(self) -> int | None:
+        """Return how many steps all epochs take, by the batches of the first data loader; None where that is open."""
+        if self._num_epochs is None or not self._streams:
+            return None
+        try:
+            return self._num_epochs * len(self._streams[0])
+        except TypeError:  # a stream of unknown length
+            return None
+
     def _step(self) -> None:
         self._num_steps += 1
         self._control.step(len(self._lanes))

@@ -12,6 +12,7 @@ from headwater.trials.records import (
     Report,
     Segment,
     Status,
+    TrainingTime,
     TrialGroup,
     TrialRecord,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Segment",
     "Status",
     "Surrogate",
+    "TrainingTime",
     "TrialGroup",
     "TrialRecord",
     "Trust",

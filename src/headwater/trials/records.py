@@ -131,6 +131,8 @@ class Ending:
     """The traceback, where the function raised."""
     num_lane_steps: int = 0
     """Optimizer steps, counted once per lane."""
+    num_steps_foreseen: int | None = None
+    """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
 
 
@@ -149,6 +151,17 @@ class Measurement:
     def computing_s(self) -> float:
         """What a lane-step costs beside loading."""
         return self.seconds_per_lane_step - self.loading_s / self.num_lanes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTime:
+    """How long a trial trains alone, by a few of its steps."""
+
+    seconds_per_step: float
+    num_epochs: int
+    """How many epochs it trains; 0 where the function does not say."""
+    num_steps: int | None
+    """How many steps it takes, by its data loader; None where that does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

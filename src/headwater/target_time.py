@@ -1,0 +1,74 @@
+"""How long a target takes, and whether it fits into the time of its study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from headwater.trials import Deadline, TrainingTime
+
+MARGIN = 1.2
+"""How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
+
+
+class TargetTime:
+    """Foresees the time of a target by a few measured steps, and keeps so much of the study's time for it.
+
+    How many steps it takes is told by its data loader, and better by trials of the search, which take as many.
+    """
+
+    def __init__(
+        self, deadline: Deadline, training: TrainingTime | None, share_left: float, tell: Callable[[str], None]
+    ) -> None:
+        self.fits = True
+        """Whether it fits into the time there is, as far as is known."""
+        self._deadline = deadline
+        self._training = training
+        self._share_left = share_left
+        self._tell = tell
+        self._num_steps: float = training.num_steps or 0 if training else 0
+        self._is_decided = False
+        self.reserve(0.0)
+
+    @property
+    def num_steps(self) -> float:
+        """How many steps a whole training takes; 0 while that is not known."""
+        return self._num_steps
+
+    @property
+    def seconds(self) -> float:
+        """How long its steps take; 0 where that is not known."""
+        return self._training.seconds_per_step * self._num_steps * self._share_left if self._training else 0.0
+
+    @property
+    def epoch_s(self) -> float:
+        """How long one of its epochs takes; 0 where that is not known."""
+        return self.seconds / self._training.num_epochs if self._training and self._training.num_epochs else 0.0
+
+    def reserve(self, num_steps: float) -> float:
+        """Return how many seconds to keep for the target: none where it does not fit; that is said once.
+
+        `num_steps` is how many steps a trial has turned out to take, 0 while none has shown it.
+        """
+        self._num_steps = num_steps or self._num_steps
+        if self.seconds and not self._is_decided:
+            self._is_decided = True
+            self.fits = self.seconds <= self._deadline.seconds_left
+            if not self.fits:
+                self._tell(self.explain())
+        return MARGIN * self.seconds if self.fits else 0.0
+
+    def count_fitting(self, most: int) -> int:
+        """Return how many targets fit into the time left, at least one and `most` at most."""
+        if not self.seconds or math.isinf(self._deadline.seconds_left):
+            return most
+        return max(1, min(most, int(self._deadline.seconds_left / (MARGIN * self.seconds))))
+
+    def explain(self) -> str:
+        """Say that the target does not fit, and what to do."""
+        step_s = self._training.seconds_per_step if self._training else 0.0
+        return (
+            f"the target is not trained: its {self._num_steps * self._share_left:,.0f} steps of {1000 * step_s:.3g} ms "
+            f"take about {self.seconds:.0f} s, more than the {max(self._deadline.seconds_left, 0.0):.0f} s left of the "
+            f"time budget of {self._deadline.seconds:g} s; resume with a larger time_budget, or without one, trains it"
+        )
