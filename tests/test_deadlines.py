@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 import headwater as hw
 from headwater.execute import ProcessExecutor
-from headwater.limits import Limits
+from headwater.conduct.limits import Limits
 from headwater.report import Callback
 from headwater.train.profiling import BUDGET_SHARE, profile_lanes
 from headwater.train.running import Workshop
@@ -45,7 +45,7 @@ def make_study(train: Callable[[hw.Trial], None]) -> hw.Study:
 
 
 def run(study: hw.Study, clock: JumpingClock, seconds: float, num_trials: int = 8) -> Result:
-    return study.run_stage(Limits(num_trials=num_trials, deadline=Deadline.start(seconds, clock)))
+    return study.run_within(Limits(num_trials=num_trials, deadline=Deadline.start(seconds, clock)))
 
 
 def test_what_is_under_way_at_the_deadline_ends_with_its_next_report() -> None:
@@ -68,7 +68,7 @@ def test_what_happened_between_the_call_and_the_search_counts() -> None:
     study = make_study(timed(clock, epoch_s=1.0, num_epochs=2))
     limits = Limits(num_trials=8, deadline=Deadline.start(5.0, clock))
     clock.jump(4.0)
-    assert sum(trial.epochs for trial in study.run_stage(limits).trials) == 1
+    assert sum(trial.epochs for trial in study.run_within(limits).trials) == 1
 
 
 def test_a_run_without_time_comes_to_one_report_all_the_same() -> None:
@@ -82,9 +82,9 @@ def test_a_resumed_run_has_a_clock_of_its_own(tmp_path: Path) -> None:
     study = replace(make_study(timed(clock, epoch_s=1.0, num_epochs=2)), storage=tmp_path / "s.db", name="s")
     run(study, clock, seconds=3, num_trials=4)
     limits = Limits(deadline=Deadline.start(3.0, clock))
-    result = study.run_stage(limits, is_new=False)
+    result = study.run_within(limits, is_new=False)
     assert [trial.epochs for trial in result.trials] == [2, 2, 2, 0]
-    assert study.run_stage(Limits(), is_new=False).ended_early is None
+    assert study.run_within(Limits(), is_new=False).ended_early is None
 
 
 def test_processes_under_way_at_the_deadline_end_with_their_next_reports() -> None:

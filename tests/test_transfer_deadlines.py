@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import headwater as hw
-from headwater.limits import Limits
+from headwater.conduct.limits import Limits
 from headwater.report import Silence
 from headwater.report.reading import read_study
 from headwater.store import open_store

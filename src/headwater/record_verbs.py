@@ -173,14 +173,15 @@ def _save_weights(study: str | None, storage: str, path: Path) -> None:
     stored = read_stored(study, storage)
     home = stored.target_study or stored.info.name
     with open_store(storage, create=False) as store:
-        kept = StateStore(find_states(store, store.study(home)))
-    models = kept.load_kept().models
+        states = find_states(store, store.study(home))
+    models = StateStore(states).load_kept().models
+    kept = states.kept[0] if states.kept is not None else None
     places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
     for place, weights in zip(places, models, strict=True):
         save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
-    whose = f"weights of trial {kept.kept_number} of study {home}"
-    best = (stored.result.target or stored.result.best).number if stored.result.ranked else kept.kept_number
-    if best != kept.kept_number:
+    whose = f"weights of trial {kept} of study {home}"
+    best = (stored.result.target or stored.result.best).number if stored.result.ranked else kept
+    if best != kept:
         whose += f" (of trial {best}, which is better, none were kept)"
     open_err().print(escape(f"{whose} written to {', '.join(map(str, places))}"), soft_wrap=True)
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.conduct.limits import Limits, read_limits
 from headwater.errors import StudyError
 from headwater.execute import Executor, check_executor
-from headwater.identity import create_study, require_same
-from headwater.interrupts import stopping_at_interrupt
-from headwater.limits import Limits, read_limits
-from headwater.loop import Loop
 from headwater.plan import Packing
 from headwater.report import Callback, Silence, Watcher, check_callbacks, choose_default
 from headwater.search import Build, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
-from headwater.space import Config, Space
-from headwater.store import Lease, Recorder, Waiting, open_store
-from headwater.tools import Means, build_tools, prepare_means
-from headwater.trials import Lane, Result, Surrogate, TrialRecord
+from headwater.space import Space
+from headwater.trials import Result, Surrogate
 
 if TYPE_CHECKING:
-    from headwater.train.state_store import StateStore
     from headwater.train.trial import Trial
 
 DEFAULT_STORAGE = "headwater.db"
@@ -140,10 +133,7 @@ class Study:
         nothing elsewhere. `headwater.report.Silence()` shows nothing anywhere.
         """
         limits = read_limits(num_trials, time_budget, target)
-        watcher = watcher or choose_default()
-        if self._has_stages:
-            return self._run_stages(limits, watcher, is_new=True)
-        return self.run_stage(limits, watcher)
+        return self.run_within(limits, watcher or choose_default())
 
     def resume(
         self,
@@ -158,95 +148,29 @@ class Study:
         `num_trials` counts from the beginning of the study; by default it is what the study began with.
         """
         limits = read_limits(num_trials, time_budget, target)
-        watcher = watcher or choose_default()
-        if self._has_stages:
-            return self._run_stages(limits, watcher, is_new=False)
-        return self.run_stage(limits, watcher, is_new=False)
+        return self.run_within(limits, watcher or choose_default(), is_new=False)
 
-    def run_stage(self, limits: Limits, watcher: Watcher | None = None, *, is_new: bool = True) -> Result:
-        """Run or resume one search at one width; for a study without a surrogate, that is all there is."""
-        if is_new:
-            wanted, total = limits.num_trials, self._count(limits.num_trials)
-            limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
-            # before anything is written: what cannot be run leaves nothing behind
-            means = prepare_means(self, limits, ())
-            with open_store(self.storage) as store:
-                info = create_study(self, store, wanted)
-                with Lease(store, info) as lease:
-                    return self._go(Recorder(store, info, self._space, lease), limits, means, watcher)
-        with open_store(self.storage) as store:
-            info = store.study(self.name)
-            require_same(self, info)
-            total = self._count(limits.num_trials or info.settings.get("num_trials"))
-            limits = replace(limits, num_trials=total, max_epochs=self.max_epochs)
-            with Lease(store, info, Waiting(tell=(watcher or Silence()).tell)) as lease:
-                recorder = Recorder(store, info, self._space, lease)
-                known = recorder.trials()
-                return self._go(recorder, limits, prepare_means(self, limits, known), watcher, known)
+    def run_within(self, limits: Limits, watcher: Watcher | None = None, *, is_new: bool = True) -> Result:
+        """Run or resume within limits that were read already."""
+        from headwater.running import run_study
 
-    def is_recorded(self) -> bool:
-        """Tell whether the record has a study of this name."""
-        with open_store(self.storage) as store:
-            return any(info.name == self.name for info in store.studies())
-
-    def read_config(self, name: str, number: int) -> Config:
-        """Read the configuration of a trial from the record."""
-        with open_store(self.storage) as store:
-            trials = Recorder(store, store.study(name), self._space).trials()
-        return next(trial.config for trial in trials if trial.number == number)
-
-    @property
-    def _has_stages(self) -> bool:
-        return isinstance(self.surrogate, Surrogate) and self.surrogate.at is None and self.surrogate.scale != 1
-
-    def _run_stages(self, limits: Limits, watcher: Watcher, *, is_new: bool) -> Result:
-        from headwater.transfer import Transfer
-
-        return Transfer(self, limits, watcher).run(is_new=is_new)
+        return run_study(self, limits, watcher or Silence(), is_new=is_new)
 
     @property
     def _space(self) -> Space:
         assert isinstance(self.space, Space)
         return self.space
 
-    def _count(self, num_trials: int | None) -> int:
-        """Return how many trials there can be: as many as were asked for, or as the space has."""
+    def count_trials(self, num_trials: int | None) -> int:
+        """Return how many trials there can be: as many as were asked for, or as the space has.
+
+        Raises:
+            StudyError: Neither says.
+        """
         known = [number for number in (num_trials, self._space.size) if number is not None]
         if not known:
             raise StudyError("the space has no end, so run needs num_trials, for instance run(num_trials=100)")
         return min(known)
-
-    def _go(
-        self,
-        recorder: Recorder,
-        limits: Limits,
-        means: Means,
-        watcher: Watcher | None,
-        known: Sequence[TrialRecord] = (),
-    ) -> Result:
-        from headwater.train.machine import threads_for
-        from headwater.train.memory import keep_freed_memory
-
-        watcher = watcher or Silence()
-        keep_freed_memory()
-        tools = build_tools(self, recorder, means, limits, watcher)
-        loop = Loop(tools, limits, known)
-        with stopping_at_interrupt(loop.end), threads_for(means.executor.num_workers):
-            loop.run()
-        result = loop.result(str(self.storage or "memory"))
-        result = replace(result, loader=partial(self._load_best, result, tools.state_store))
-        for callback in self.callbacks:
-            callback.on_result(result)
-        return result
-
-    def _load_best(self, result: Result, states: StateStore) -> Any:  # Any: the user's own module, or a list of them
-        from headwater.train.keeping import rebuild_models
-
-        number = states.kept_number
-        config = next((trial.config for trial in result.trials if trial.number == number), result.best.config)
-        lane = Lane(number=number or 0, config=config, seed=self.seed)
-        models = rebuild_models(self.train, lane, states.load_kept())
-        return models[0] if len(models) == 1 else models
 
 
 def _name_device(device: Any) -> str:  # Any: a torch.device, or whatever a user gives instead

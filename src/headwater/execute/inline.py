@@ -1,19 +1,44 @@
-"""The executor of this process: one pack after the other."""
+"""The executor of this process: one placement after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from headwater.execute.sites import Site
-from headwater.trials import Ending, TrialGroup
+from headwater.conduct.protocol import Conductor
+from headwater.trials import Device, Event, Order
+
+if TYPE_CHECKING:
+    from headwater.train.worker import Worker
 
 
 class InlineExecutor:
-    """Runs each pack here and now."""
+    """Runs each placement here and now, on one device."""
 
-    num_workers = 1
+    def __init__(self, device: Device | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._device = device or Device(name="cpu:0")
+        self._clock = clock
 
-    def run(self, packs: Iterable[Sequence[TrialGroup]], site: Site) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Run the packs, and yield each group with its ending as it comes."""
-        for pack in packs:
-            yield from site.work_here(pack)
+    def list_devices(self) -> Sequence[Device]:
+        """Return the one there is."""
+        return [self._device]
+
+    def run(self, conductor: Conductor) -> None:
+        """Run until the conductor has nothing more to place."""
+        from headwater.train.worker import Worker
+
+        workers: dict[str, Worker] = {}
+        while placements := conductor.place(self.list_devices()):
+            for placement in placements:
+                if placement.study not in workers:
+                    workers[placement.study] = Worker(conductor.brief(placement.study), self._clock)
+                workers[placement.study].run(placement, partial(self._tell, conductor))
+
+    def close(self) -> None:
+        """Do nothing: all there was is gone."""
+
+    def _tell(self, conductor: Conductor, event: Event) -> Order | None:
+        return conductor.hear(replace(event, device=self._device.name, time_s=self._clock()))

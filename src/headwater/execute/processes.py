@@ -1,22 +1,37 @@
-"""The executor of this machine's cores: as many packs at a time as there are workers, each in a process of its own.
+"""The executor of this machine: a worker process for each device, which stays from one placement to the next.
 
-A process is forked when its pack's turn comes, so that it finds everything that was learnt until then in its memory. It
-trains with one thread. A process that dies takes nothing with it but its pack.
+A process inherits nothing: it is sent the function with its data once, and then placements, whose configurations go as
+the codes of the space. A process that dies takes nothing with it but its placement.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait
+from pathlib import Path
 
-from headwater.errors import LineLost, StudyEnds
-from headwater.execute.lines import Line
-from headwater.execute.sites import Attendant, Site
+from headwater.conduct.protocol import Conductor
+from headwater.errors import LineLost
+from headwater.execute.sending import send_value
+from headwater.execute.serving import (
+    QUIET,
+    Answer,
+    BriefMessage,
+    Idle,
+    Message,
+    Raised,
+    RunMessage,
+    Told,
+    encode_groups,
+    serve,
+)
+from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
-from headwater.trials import Ending, TrialGroup
+from headwater.trials import Brief, Device, Lost, Order, Placement
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
@@ -25,126 +40,140 @@ PARTING_S = 5.0
 
 
 class ProcessExecutor:
-    """Runs packs side by side."""
+    """Runs placements side by side, each in the process of its device."""
 
-    def __init__(self, num_workers: int) -> None:
-        self.num_workers = read_whole("num_workers", num_workers)
+    def __init__(
+        self, num_workers: int, *, kind: str = "cpu", clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        places = range(read_whole("num_workers", num_workers))
+        self._devices = [Device(name=f"{kind}:{place}", kind=kind) for place in places]
+        self._clock = clock
+        self._workers: dict[str, _Worker] = {}
 
-    def run(self, packs: Iterable[Sequence[TrialGroup]], site: Site) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Run the packs, and yield each group with its ending as it comes.
+    def list_devices(self) -> Sequence[Device]:
+        """Return the cores or GPUs that train, one for each process."""
+        return list(self._devices)
 
-        When the study is to end, no more packs are started, and those under way come to their next report.
-        """
-        floor = _Floor(iter(packs), site, self.num_workers)
-        try:
-            while floor.fill():
-                yield from floor.hear()
-        finally:
-            floor.clear()
-        if floor.end is not None:
-            raise floor.end
-
-
-class _Floor:
-    """The processes at work, and the packs that wait for one."""
-
-    def __init__(self, waiting: Iterator[Sequence[TrialGroup]], site: Site, num_places: int) -> None:
-        self.end: StudyEnds | None = None
-        self._waiting = waiting
-        self._site = site
-        self._num_places = num_places
-        self._hands: list[_Hand] = []
-        self._leaving: list[_Hand] = []
-
-    def fill(self) -> bool:
-        """Start as many processes as there are packs and places for; tell whether any is at work."""
-        try:
-            while self.end is None and len(self._hands) < self._num_places and (pack := next(self._waiting, None)):
-                lines = [hand.line for hand in (*self._hands, *self._leaving)]
-                self._hands.append(_Hand(pack, self._site, lines))
-        except StudyEnds as cause:
-            self.end = cause
-        return bool(self._hands)
-
-    def hear(self) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Wait until processes have something to say, and yield the groups that have ended."""
-        wait([hand.line.fileno() for hand in self._hands], LOOK_EVERY_S)
-        for hand in list(self._hands):
+    def run(self, conductor: Conductor) -> None:
+        """Run until the conductor has nothing more to place and nothing is under way."""
+        with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
+            briefs = _Briefs(conductor, folder)
             try:
-                yield from hand.hear()
-            except StudyEnds as cause:
-                self.end = self.end or cause
-            if hand.is_done:
-                self._hands.remove(hand)
-                self._leaving.append(hand)
+                self._place(conductor, briefs)
+                while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
+                    wait([worker.process.fileno() for worker in busy], LOOK_EVERY_S)
+                    for worker in busy:
+                        if self._hear(worker, conductor):
+                            self._place(conductor, briefs)
+            except BaseException:
+                self._kill()
+                raise
+            for worker in self._workers.values():
+                worker.studies.clear()
 
-    def clear(self) -> None:
-        """End every process that is left, at once or, if it has done its work, when it has had time to clear up."""
-        for hand in self._hands:
-            hand.kill()
-        for hand in self._leaving:
-            hand.leave()
+    def close(self) -> None:
+        """Let all processes come to their ends."""
+        for worker in self._workers.values():
+            worker.process.end(PARTING_S)
+        self._workers.clear()
+
+    def _place(self, conductor: Conductor, briefs: _Briefs) -> None:
+        """Start what the conductor has for idle devices."""
+        idle = [device for device in self._devices if not self._is_busy(device)]
+        for placement in conductor.place(idle) if idle else ():
+            worker = self._workers.get(placement.devices[0])
+            if worker is None:
+                worker = self._workers[placement.devices[0]] = _Worker(placement.devices[0])
+            worker.start(placement, briefs)
+
+    def _is_busy(self, device: Device) -> bool:
+        placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
+        return any(device.name in placement.devices for placement in placements)
+
+    def _hear(self, worker: _Worker, conductor: Conductor) -> bool:
+        """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
+        message = worker.hear()
+        if message is None:
+            return False
+        if isinstance(message, Raised):
+            raise message.error
+        if isinstance(message, Idle):
+            worker.placement = None
+            return True
+        assert isinstance(message, Told)
+        event = replace(message.event, device=worker.name, time_s=self._clock())
+        order = conductor.hear(event)
+        if isinstance(event, Lost):
+            worker.process.kill()
+            del self._workers[worker.name]
+        elif message.awaits_order:
+            worker.answer(order)
+        return not isinstance(event, QUIET)
+
+    def _kill(self) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+        self._workers.clear()
 
 
-class _Hand:
-    """A process that trains a pack, and who attends to it here."""
+class _Briefs:
+    """What is sent of each study, made once."""
 
-    def __init__(self, pack: Sequence[TrialGroup], site: Site, others: Sequence[Line]) -> None:
-        context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        self.line = Line(ours)
-        self._is_lost = False
-        self._process = context.Process(target=_work, args=(pack, site, Line(theirs), [self.line, *others]))
-        self._process.start()
-        theirs.close()
-        self._attendant: Attendant = site.attend(pack, self.line)
+    def __init__(self, conductor: Conductor, folder: str) -> None:
+        self._conductor = conductor
+        self._folder = folder
+        self._packed: dict[str, tuple[Brief, bytes]] = {}
 
-    @property
-    def is_done(self) -> bool:
-        """Whether there is nothing more to hear."""
-        return self._is_lost or self._attendant.is_done
+    def find(self, study: str) -> tuple[Brief, bytes]:
+        """Return the brief of a study, as it is and as it is sent."""
+        if study not in self._packed:
+            brief = self._conductor.brief(study)
+            self._packed[study] = brief, send_value(brief, Path(self._folder))
+        return self._packed[study]
 
-    def hear(self) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Take in a message if there is one, or that there will be none."""
-        is_alive = self._process.is_alive()  # asked first: what it has said before it ended is still to be heard
+
+class _Worker:
+    """A process, what it knows, and what it does now."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        kind, _, place = name.partition(":")
+        self.process = WorkerProcess(name, serve, environment={} if kind == "cpu" else {"CUDA_VISIBLE_DEVICES": place})
+        self.placement: Placement | None = None
+        self.studies: set[str] = set()
+        """The studies whose briefs it has."""
+
+    def start(self, placement: Placement, briefs: _Briefs) -> None:
+        """Have a placement run there."""
+        brief, packed = briefs.find(placement.study)
+        self.placement, self._space = placement, brief.space
+        if placement.study not in self.studies:
+            self.studies.add(placement.study)
+            self.send(BriefMessage(placement.study, packed))
+        self.send(RunMessage(replace(placement, groups=encode_groups(placement.groups, brief.space))))
+
+    def answer(self, order: Order | None) -> None:
+        """Give the process the order that it waits for."""
+        if order is not None and order.join:
+            order = replace(order, join=encode_groups(order.join, self._space))
+        self.send(Answer(order))
+
+    def send(self, message: Message) -> None:
+        """Send; that the process is gone is noticed when it is listened to."""
+        with suppress(LineLost):
+            self.process.send(message)
+
+    def hear(self) -> Message | None:
+        """Return what the process says, if only that it is gone; None while it says nothing."""
+        assert self.placement is not None
+        is_alive = self.process.is_alive  # asked first: what it has said before it ended is still to be heard
         try:
-            if self.line.has_message():
-                yield from self._attendant.hear(self.line.receive())
-            elif not is_alive:  # and what it has started itself may hold its end of the line
-                raise LineLost
+            if self.process.has_message():
+                message: Message = self.process.receive()
+                return message
+            if is_alive:
+                return None
         except LineLost:
-            self._is_lost = True
-            self._process.join()
-            yield from self._attendant.lose(_explain(self._process.exitcode))
-
-    def kill(self) -> None:
-        """End the process now."""
-        self._process.kill()
-        self._process.join()
-        self.line.close()
-
-    def leave(self) -> None:
-        """Let the process come to its end, but not for long."""
-        self._process.join(PARTING_S)
-        self.kill()
-
-
-def _work(pack: Sequence[TrialGroup], site: Site, line: Line, others: Sequence[Line]) -> None:
-    """Train a pack, in the process that was made for it."""
-    for other in others:  # the study's ends: while they are open here, nobody would notice that it is gone
-        other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears of it, and says when to end
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not the study's display, if it has one
-    try:
-        site.work_away(pack, line)
-    except LineLost:
-        sys.exit(1)
-
-
-def _explain(status: int | None) -> str:
-    """Say how a process ended that should not have."""
-    if status is None or status >= 0:
-        return f"the process that trained it ended with status {status}"
-    name = signal.Signals(-status).name
-    cause = "; the machine may have run out of memory" if -status == signal.SIGKILL else ""
-    return f"the process that trained it was ended by {name}{cause}"
+            pass
+        lost = Lost(key=self.placement.key, reason=self.process.explain_end())
+        return Told(lost, awaits_order=False)

@@ -2,13 +2,13 @@
 
 from headwater.plan.agreement import correlate_ranks, measure_trust, order_by_merit, spread_over
 from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of, share_lanes
-from headwater.plan.lanes import choose_num_lanes
+from headwater.plan.lanes import MAX_LANES, choose_num_lanes
 from headwater.plan.packing import (
+    NUM_AHEAD,
     Distance,
     Fits,
     PackCost,
     Packing,
-    UnitCost,
     measure_distance,
     pack_by_cost,
     pack_by_key,
@@ -20,11 +20,12 @@ from headwater.plan.packing import (
 )
 
 __all__ = [
+    "MAX_LANES",
+    "NUM_AHEAD",
     "Distance",
     "Fits",
     "PackCost",
     "Packing",
-    "UnitCost",
     "bucket_lanes",
     "choose_num_lanes",
     "correlate_ranks",

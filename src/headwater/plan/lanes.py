@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from headwater.trials import Measurement
 
+MAX_LANES = 128
+"""The largest group that is tried."""
 WORTHWHILE = 1.03
 """A group must train this many times faster than its lanes alone; less is within the noise of measuring."""
 NEAR_BEST = 1.02

@@ -28,12 +28,15 @@ from headwater.space import (
     Uniform,
 )
 from headwater.space.domains import same_value
+from headwater.trials import UnitCost
 
 Fits: TypeAlias = Callable[[Sequence[int]], bool]
 """Whether the units at these places may be in one pack; never asked about one alone, which always may."""
 Distance: TypeAlias = Callable[[int, int], float]
 """How far the units at two places are from one another."""
 
+NUM_AHEAD = 256
+"""How many examples are loaded at once for readers who take turns, if they are small."""
 _MOST_STEPS = 10
 """From one end of a range to the other, as many as the paper's list of batch sizes has."""
 
@@ -49,18 +52,6 @@ class Packing(StrEnum):
     """At random."""
     BATCH_SIZE = "batch_size"
     """Those of the same batch size."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitCost:
-    """What was measured of one unit, for each example of the stream."""
-
-    compute_s: float
-    """Computing, which every unit does for itself."""
-    load_s: float
-    """Loading, which a pack pays once."""
-    memory_bytes: int | None = None
-    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.report.numbers import show_clock, show_count, show_seconds, show_standing
-from headwater.report.watching import Pulse, Silence
+from headwater.trials import Pulse, Silence
 
 REDRAW_S = 1 / 8
 """The live display is drawn anew no more often than this."""

@@ -1,10 +1,11 @@
 """The append-only record of what happened: enough to resume from, safe to read while it is written."""
 
-from headwater.store.folder import Folder
+from headwater.store.folder import Folder, remove_folder
 from headwater.store.leases import Lease, Waiting, ask_to_stop, find_asker, find_runner
 from headwater.store.recorder import Recorder, read_shown
 from headwater.store.runner import Runner
-from headwater.store.states import KEPT, StatesPlace, find_states, has_states, place_states
+from headwater.store.state_files import StateFiles
+from headwater.store.states import KEPT, find_states, has_states, place_states
 from headwater.store.store import Store, open_store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 
@@ -17,7 +18,7 @@ __all__ = [
     "Note",
     "Recorder",
     "Runner",
-    "StatesPlace",
+    "StateFiles",
     "Store",
     "StudyInfo",
     "Transition",
@@ -30,4 +31,5 @@ __all__ = [
     "open_store",
     "place_states",
     "read_shown",
+    "remove_folder",
 ]

@@ -86,6 +86,15 @@ class Folder:
             raise StoreError(f"the states at {self.url} cannot be {done}: {reason}") from error
 
 
+def remove_folder(url: str) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    from fsspec.core import url_to_fs
+
+    system, folder = url_to_fs(url)
+    with suppress(FileNotFoundError):
+        system.rm(folder, recursive=True)
+
+
 def as_path(url: str) -> Path | None:
     """Return the path that a path or a file URL names; None for what lies elsewhere."""
     if "://" not in url:

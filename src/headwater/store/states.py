@@ -6,7 +6,6 @@ record holds that place; in it, each database has a folder of its own, so that a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.store.engine import resolve
@@ -14,6 +13,7 @@ from headwater.store.folder import Folder, as_path
 from headwater.store.recorder import Recorder
 from headwater.store.store import Store
 from headwater.store.values import StudyInfo
+from headwater.trials import StatesPlace
 
 STATES, KEPT = "states", "kept"
 """The keys of the facts: where the states lie, and of which trial and epoch the weights of the best are."""
@@ -22,22 +22,16 @@ DEFAULT_FOLDER = "headwater.states"
 NAME_LENGTH = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatesPlace:
-    """Where the states of one study lie, and what each of them must carry."""
+def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace:
+    """Return where a run finds and puts states, and have the record say so; they are in memory where that is.
 
-    url: str
-    study: str
-    """The study's uuid."""
-    kept: tuple[int, int] | None = None
-    """The trial and the epoch of the weights that are kept as the best."""
-
-
-def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace | None:
-    """Return where a run finds and puts states, and have the record say so; None where that is in memory, as they."""
+    Args:
+        recorder: The record.
+        asked: Where whoever runs the study wants them; None for where they are, or where they usually go.
+    """
     store, info = recorder.store, recorder.info
     if not store.is_shared:
-        return None
+        return StatesPlace(url=str(asked or f"memory://headwater/{info.uuid}"), study=info.uuid)
     recorded = store.fact(info.id, STATES)
     base = recorded if asked is None else _as_absolute(asked)
     if base is None and store.path is None:

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
-from hashlib import blake2b
 from typing import Any
 
 from safetensors import SafetensorError
@@ -18,25 +17,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from headwater.errors import StoreError
+from headwater.store.state_format import StateHeader, open_state, refusing_damage, seal_state
 from headwater.train.engines import LaneState
-
-FORMAT = "headwater lane state 3"
-_LENGTH = 8
-"""A safetensors file begins with the length of its header, in so many bytes."""
-
-_DAMAGE = (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of reading a file that somebody has changed."""
 
 
 def encode_state(state: LaneState, study: str, trial: int) -> bytes:
     """Return the state of a trial of a study as the content of a file."""
     tree, tensors = _take_apart(state)
-    header, data = _split(save(tensors))
-    metadata = {"format": FORMAT, "study": study, "trial": str(trial), "epoch": str(state.epoch), "tree": tree}
-    metadata["checksum"] = _sum(metadata, header, data)
-    text = json.dumps({"__metadata__": metadata, **header}).encode()
-    text += b" " * (-len(text) % _LENGTH)
-    return len(text).to_bytes(_LENGTH, "little") + text + data
+    return seal_state(StateHeader(study=study, trial=trial, epoch=state.epoch, tree=tree), save(tensors))
 
 
 def decode_state(content: bytes, study: str, trial: int) -> LaneState:
@@ -45,45 +33,9 @@ def decode_state(content: bytes, study: str, trial: int) -> LaneState:
     Raises:
         StoreError: It is damaged, or something else than a state of this trial of this study.
     """
-    try:
-        header, data = _split(content)
-        metadata = header.pop("__metadata__", {})
-        if metadata.get("format") != FORMAT:
-            raise StoreError(f"it is {metadata.get('format', 'a file')!r}, where this version reads {FORMAT!r}")
-        if metadata.pop("checksum", None) != _sum(metadata, header, data):
-            raise StoreError("its checksum is not that of what it holds")
-        if (metadata["study"], metadata["trial"]) != (study, str(trial)):
-            raise StoreError(f"it is of trial {metadata['trial']} of the study with the id {metadata['study']!r}")
-        return LaneState(**_decode(json.loads(metadata["tree"]), load(content)))
-    except _DAMAGE as error:
-        raise StoreError(f"it is no saved state ({type(error).__name__}: {error})") from error
-
-
-def pack_state(state: LaneState) -> bytes:
-    """Return the state as bytes, for another process."""
-    return encode_state(state, "", 0)
-
-
-def unpack_state(content: bytes) -> LaneState:
-    """Return the state that another process has packed."""
-    return decode_state(content, "", 0)
-
-
-def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:  # Any: JSON values
-    """Return the header of a safetensors file, and the data behind it."""
-    start = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
-    if len(content) < start:
-        raise ValueError(f"cut short after {len(content)} bytes")
-    header = json.loads(content[_LENGTH:start])
-    if not isinstance(header, dict):
-        raise ValueError("without a header")
-    return header, memoryview(content)[start:]
-
-
-def _sum(metadata: Mapping[str, str], header: Mapping[str, Any], data: memoryview) -> str:  # Any: JSON values
-    digest = blake2b(json.dumps([metadata, header], sort_keys=True).encode(), digest_size=16)
-    digest.update(data)
-    return digest.hexdigest()
+    header = open_state(content, study, trial)
+    with refusing_damage(SafetensorError):
+        return LaneState(**_decode(json.loads(header.tree), load(content)))
 
 
 def _take_apart(state: LaneState) -> tuple[str, dict[str, Tensor]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -46,6 +44,11 @@ def list_devices() -> list[str]:
     return [*(f"cuda:{number} {name}" for number, name in enumerate(gpus)), f"cpu {platform.machine()}"]
 
 
+def count_gpus() -> int:
+    """Count the GPUs that torch sees."""
+    return torch.cuda.device_count()
+
+
 def count_threads() -> int:
     """Count the threads that torch computes with."""
     return torch.get_num_threads()
@@ -59,18 +62,6 @@ def is_deterministic() -> bool:
 def use_one_thread() -> None:
     """Let torch compute with one thread, for this process is one of several."""
     torch.set_num_threads(1)
-
-
-@contextmanager
-def threads_for(num_workers: int) -> Iterator[None]:
-    """Let torch compute with one thread for a while, if there are several processes to do it."""
-    before = torch.get_num_threads()
-    if num_workers > 1:
-        use_one_thread()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def free_bytes() -> int | None:

@@ -10,20 +10,31 @@ from typing import TypeAlias
 
 from headwater.errors import LanesLeave
 from headwater.fuse.strategies import NUM_LAPS, read_clock
-from headwater.plan import UnitCost, choose_num_lanes
+from headwater.plan import MAX_LANES, choose_num_lanes
 from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
+from headwater.train.packing import time_switch
 from headwater.train.running import Workshop, run_group
 from headwater.train.streams import Meter
-from headwater.trials import Decision, Ending, Lane, Measurement, Outcome, Profile, Report, TrainingTime, TrialGroup
+from headwater.trials import (
+    Decision,
+    Ending,
+    Lane,
+    LoadingCost,
+    Measurement,
+    Outcome,
+    Profile,
+    Report,
+    TrainingTime,
+    TrialGroup,
+    UnitCost,
+)
 
 _Again: TypeAlias = Callable[[int, int], Measurement | None]
 """Measures a size again, after so many steps of warm-up; None where it does not run so far."""
 
 MEMORY_SHARE = 0.7
 """How much of the free memory a group may take."""
-MAX_LANES = 128
-"""The largest group that is tried."""
 NUM_PATIENT = 3
 """So many sizes in a row that are no faster per step than the best before them end the search."""
 
@@ -114,17 +125,26 @@ def foresee_training(workshop: Workshop, lane: Lane) -> TrainingTime | None:
     return TrainingTime(seconds_per_step=seconds, num_epochs=stopwatch.num_epochs, num_steps=ending.num_steps_foreseen)
 
 
-def measure_unit(
+def measure_loading(
     workshop: Workshop, group: TrialGroup, states: Sequence[LaneState] | None
-) -> tuple[UnitCost | None, Ending]:
-    """Measure what a group computes and loads for each example that it reads; None where it reads no stream of ours."""
+) -> tuple[LoadingCost | None, Ending]:
+    """Measure what a group computes and loads for each example that it reads; None where it could not be measured."""
     meter = Meter()
     measurement, ending = _measure(replace(_hurry(workshop), seat=meter), group.lanes, states)
-    if measurement is None or not measurement.loading_s:
+    if measurement is None:
         return None, ending
+    if not measurement.loading_s:
+        return LoadingCost(unit=None), ending
     examples_per_step = measurement.loading_s / meter.load_s
     compute_s = measurement.computing_s * len(group) / examples_per_step
-    return UnitCost(compute_s=compute_s, load_s=meter.load_s, memory_bytes=measurement.peak_bytes), ending
+    unit = UnitCost(compute_s=compute_s, load_s=meter.load_s, memory_bytes=measurement.peak_bytes)
+    return LoadingCost(unit=unit, switch_s=time_switch(), room_bytes=_find_room(workshop)), ending
+
+
+def _find_room(workshop: Workshop) -> float:
+    """Return how many bytes what trains on one device may take now."""
+    memory = available_bytes(workshop.device)
+    return math.inf if memory is None else memory * MEMORY_SHARE / workshop.num_workers
 
 
 def _hurry(workshop: Workshop) -> Workshop:

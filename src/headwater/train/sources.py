@@ -18,12 +18,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from headwater.fuse.strategies import read_clock
+from headwater.plan import NUM_AHEAD
 from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
 from headwater.train.frozen import copy_rows
 from headwater.train.seeding import mix_seed, own_randomness
 
-NUM_AHEAD = 256
-"""How many examples are loaded at once for readers who take turns, if they are small."""
 AHEAD_BYTES = 8 * 2**20
 NUM_KEPT = 64
 """So many spans stay loaded for readers that are behind; who comes later loads again."""

@@ -1,43 +1,83 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
 from headwater.trials.deadline import Deadline
+from headwater.trials.events import (
+    Ended,
+    Event,
+    Expected,
+    Finding,
+    GroupEvent,
+    Lost,
+    Measured,
+    Noted,
+    Reported,
+    Saved,
+    Started,
+    Stepped,
+)
+from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
+from headwater.trials.objective import INFEASIBLE, Objective
 from headwater.trials.parting import Question, Recipe
+from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
 from headwater.trials.records import (
     Decision,
     Ending,
     Lane,
-    Measurement,
     Outcome,
-    Profile,
     Report,
     Segment,
     Status,
-    TrainingTime,
     TrialGroup,
     TrialRecord,
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
 from headwater.trials.surrogate import Surrogate, Trust
+from headwater.trials.watching import Pulse, Silence, Watcher
 
 __all__ = [
+    "INFEASIBLE",
+    "Brief",
     "Deadline",
     "Decision",
+    "Device",
+    "Ended",
     "Ending",
+    "Event",
+    "Expected",
+    "Finding",
+    "GroupEvent",
     "Lane",
+    "LoadingCost",
+    "Lost",
+    "Measured",
     "Measurement",
+    "Noted",
+    "Objective",
+    "Order",
     "Outcome",
+    "Placement",
     "Profile",
+    "Pulse",
+    "Purpose",
     "Question",
     "Recipe",
     "Report",
+    "Reported",
     "Result",
+    "Saved",
     "Segment",
+    "Silence",
+    "Started",
+    "StatesPlace",
     "Status",
+    "Stepped",
     "Surrogate",
     "TrainingTime",
     "TrialGroup",
     "TrialRecord",
     "Trust",
+    "UnitCost",
+    "Watcher",
     "average_replicas",
 ]

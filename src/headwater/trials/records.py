@@ -66,6 +66,16 @@ class TrialGroup:
     def __len__(self) -> int:
         return len(self.lanes)
 
+    @property
+    def key(self) -> int:
+        """What tells the group from all others that train at the same time: its first trial."""
+        return self.lanes[0].number
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Its trials."""
+        return tuple(lane.number for lane in self.lanes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -118,6 +128,8 @@ class Outcome(StrEnum):
     """These lanes cannot run as one."""
     RAISED = "raised"
     """The training function raised."""
+    REFUSED = "refused"
+    """It must not take turns with others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,53 +146,3 @@ class Ending:
     num_steps_foreseen: int | None = None
     """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What a few real steps of a group of this many lanes cost."""
-
-    num_lanes: int
-    seconds_per_lane_step: float
-    peak_bytes: int | None = None
-    """How much memory the group took at its peak; None where the system does not tell."""
-    loading_s: float = 0.0
-    """How much of a step of the whole group went into loading data, which groups of a pack do once for all."""
-
-    @property
-    def computing_s(self) -> float:
-        """What a lane-step costs beside loading."""
-        return self.seconds_per_lane_step - self.loading_s / self.num_lanes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingTime:
-    """How long a trial trains alone, by a few of its steps."""
-
-    seconds_per_step: float
-    num_epochs: int
-    """How many epochs it trains; 0 where the function does not say."""
-    num_steps: int | None
-    """How many steps it takes, by its data loader; None where that does not tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """How many lanes a group should have, and the measurements behind it."""
-
-    num_lanes: int
-    reason: str
-    measurements: tuple[Measurement, ...] = ()
-    label: str = "all trials"
-    """Which trials it is for: those that agree on this."""
-
-    @property
-    def largest(self) -> int:
-        """The largest size that was measured."""
-        return max((item.num_lanes for item in self.measurements), default=0)
-
-    @property
-    def seconds_alone(self) -> float | None:
-        """What a step costs in a group of one."""
-        alone = [item.seconds_per_lane_step for item in self.measurements if item.num_lanes == 1]
-        return alone[0] if alone else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import StudyError
-from headwater.trials.records import Profile, Status, TrialRecord
+from headwater.trials.measurements import Profile
+from headwater.trials.objective import Objective
+from headwater.trials.records import Status, TrialRecord
 from headwater.trials.surrogate import Trust
 
 
@@ -45,10 +46,12 @@ class Result:
     @property
     def ranked(self) -> tuple[TrialRecord, ...]:
         """The trials that did not fail and have a finite value of the metric, best first; equals by number."""
-        sign = -1 if self.mode == "max" else 1
-        sound = [trial for trial in self.trials if trial.status is not Status.FAILED]
-        finite = [trial for trial in sound if math.isfinite(trial.value(self.metric))]
-        return tuple(sorted(finite, key=lambda trial: (sign * trial.value(self.metric), trial.number)))
+        return self.objective.rank(trial for trial in self.trials if trial.status is not Status.FAILED)
+
+    @property
+    def objective(self) -> Objective:
+        """What trials are compared by."""
+        return Objective(self.metric, self.mode)
 
     @property
     def best(self) -> TrialRecord:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.errors import StudyError
-from headwater.settings import check_one_of, read_number, read_whole, set_whole
+from headwater.settings import read_number, read_whole, set_whole
 
 AUTO = "auto"
 
@@ -30,8 +30,8 @@ class Surrogate:
     """No width goes below this; one that is there already stays."""
     decay_exponent: float = 1.0
     """How weight decay goes with the rates: 1 keeps the shrinking per step, 0 the decay itself."""
-    eager: bool = True
-    """Whether the best so far starts on the target when half of the trials are done and a core is idle."""
+    eager: float = 0.5
+    """When this share of the trials is done and a device is idle, the best so far starts on the target; 1 for never."""
     num_checked: int = 6
     """How many configurations are trained at twice the width too, to see whether they rank alike; 0 for none."""
     min_agreement: float = 0.5
@@ -52,7 +52,9 @@ class Surrogate:
             raise StudyError(f"surrogate at is {self.at} with scale 'auto'; give scale as a whole number too")
         for name, low, high in (("decay_exponent", 0, None), ("min_agreement", -1, 1), ("time_share", 0, 1)):
             read_number(f"surrogate {name}", getattr(self, name), low, high)
-        check_one_of("surrogate eager", self.eager, (True, False))
+        if isinstance(self.eager, bool):
+            object.__setattr__(self, "eager", 0.5 if self.eager else 1.0)
+        read_number("surrogate eager", self.eager, 0, 1)
         if self.untransferable is not None and not _is_names(self.untransferable):
             raise StudyError(f"surrogate untransferable is {self.untransferable!r}; it must be a list of keys, or None")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from headwater.report.standings import Standings
-from headwater.report.watching import Pulse
+from headwater.conduct.standings import Standings
 from headwater.store import StudyInfo
-from headwater.trials import Lane, Report, Status, TrialRecord
+from headwater.trials import Lane, Pulse, Report, Status, TrialRecord
 
 WHOLE_SEARCHES = frozenset({"random", "grid", "tpe", "gp", "cmaes", "qmc", "Listed"})
 """Searches that leave every trial to come to its own end."""
@@ -42,7 +41,7 @@ class Tally:
         self._ended: set[int] = set()
         self._num_ended_replicas: Counter[int] = Counter()
         self._failed: set[int] = set()
-        self._running: dict[int, tuple[int, int]] = {}
+        self._running: dict[Hashable, tuple[int, int]] = {}
         self._share_foreseen: float | None = None
         self._is_stale = True
         for record in known:
@@ -66,7 +65,7 @@ class Tally:
         self._begun[report.number] = report.epoch
         self.standings.see(report.number, report.epoch, report.metrics[self._metric])
 
-    def advance(self, key: int, epoch: int, num_lanes: int) -> None:
+    def advance(self, key: Hashable, epoch: int, num_lanes: int) -> None:
         """Take in where a running group stands; one without lanes has ended."""
         self._is_stale = True
         self._running[key] = (epoch, num_lanes)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
-from headwater.errors import StudyEnds
-from headwater.limits import Limits
-from headwater.report import Tally
+from headwater.conduct.limits import Limits
+from headwater.conduct.tally import Tally
 from headwater.store import Lease
 from headwater.trials import TrialGroup
 
@@ -30,31 +29,19 @@ class RunEnd:
         if asker is not None and self.stop_reason is None:
             self.stop_reason = f"{asker} asked to stop; what was under way can be resumed"
 
-    def check(self) -> None:
-        """End the run if it is to end now.
-
-        Raises:
-            StudyEnds: It is; the message says why.
-        """
-        if reason := self.find():
-            raise StudyEnds(reason)
-
-    def check_start(self, groups: Sequence[TrialGroup]) -> None:
-        """End the run if it is to end now, or before these groups would come to their first reports.
-
-        Raises:
-            StudyEnds: It is; the message says why.
-        """
-        self.check()
+    def find_before(self, groups: Sequence[TrialGroup]) -> str | None:
+        """Return why the run is to end now, or before these groups would come to their first reports."""
         epoch_s = max(self.epochs.foresee(len(group)) for group in groups)
         deadline = self._limits.deadline
-        if deadline.seconds_left - self._reserve < epoch_s:
-            raise StudyEnds(
+        reason = self.find()
+        if reason is None and deadline.seconds_left - self._reserve < epoch_s:
+            reason = (
                 f"the time budget of {deadline.seconds:g} s has no room for another group, whose epochs take about "
                 f"{epoch_s:.1f} s{self._explain_reserve()}"
             )
+        return reason
 
-    def find(self, key: int | None = None) -> str | None:
+    def find(self, key: Hashable = None) -> str | None:
         """Return why the run is to end now, or the group of this key with its latest report; None where it is not.
 
         A group goes on past the deadline to its next report. Where time is kept for what comes after the run it does
@@ -82,27 +69,27 @@ class EpochTimes:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since: dict[int, float] = {}
-        self._last: dict[int, float] = {}
+        self._since: dict[Hashable, float] = {}
+        self._last: dict[Hashable, float] = {}
         self._shortest: dict[int, float] = {}
 
-    def begin(self, key: int) -> None:
+    def begin(self, key: Hashable) -> None:
         """Take in that a group begins."""
         self._since[key] = self._clock()
 
-    def report(self, key: int, num_lanes: int) -> None:
+    def report(self, key: Hashable, num_lanes: int) -> None:
         """Take in that a group of so many lanes has reported."""
         now = self._clock()
         self._last[key] = now - self._since.get(key, now)
         self._since[key] = now
         self._shortest[num_lanes] = min(self._last[key], self._shortest.get(num_lanes, self._last[key]))
 
-    def end(self, key: int) -> None:
+    def end(self, key: Hashable) -> None:
         """Take in that a group has ended."""
         self._since.pop(key, None)
         self._last.pop(key, None)
 
-    def last(self, key: int) -> float:
+    def last(self, key: Hashable) -> float:
         """Return how long the last epoch of a group took; 0 where there was none."""
         return self._last.get(key, 0.0)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from headwater.report.standings import Standings
+from headwater.conduct.standings import Standings
 from headwater.store import StudyInfo
 from headwater.trials import Report, Result, Status, TrialRecord, average_replicas
 

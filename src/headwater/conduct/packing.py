@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
 from headwater.plan import (
+    NUM_AHEAD,
     Fits,
     Packing,
-    UnitCost,
     pack_by_cost,
     pack_by_key,
     pack_neighbours,
@@ -19,13 +18,7 @@ from headwater.plan import (
     tabulate_distances,
 )
 from headwater.space import Config, Space
-from headwater.train.engines import LaneState
-from headwater.train.memory import available_bytes
-from headwater.train.packing import time_switch
-from headwater.train.profiling import MEMORY_SHARE, measure_unit
-from headwater.train.running import Workshop
-from headwater.train.sources import NUM_AHEAD
-from headwater.trials import Lane, Outcome, TrialGroup
+from headwater.trials import Lane, LoadingCost, TrialGroup, UnitCost
 
 NEAR = 5.0
 """Up to which distance configurations are neighbours, unless told otherwise; the paper's example has this one."""
@@ -44,14 +37,12 @@ class Packer:
 
     def __init__(
         self,
-        workshop: Workshop,
         packing: Packing | None,
         space: Space,
         rng: Random,
         tell: Callable[[str, Sequence[Lane]], None],
         max_units: int = MAX_UNITS,
     ) -> None:
-        self._workshop = workshop
         self._packing = packing
         self._space = space
         self._rng = rng
@@ -59,15 +50,14 @@ class Packer:
         self._max_units = max_units
         self._packs: dict[int, int] = {}
         self._num_packs = 0
-        self._cost: UnitCost | None = None
-        self._switch_s = 0.0
-        self._has_asked = False
+        self._cost: LoadingCost | None = None
+        self._tried: set[int] = set()
 
     def count_free(self, num_units: int) -> int:
         """Return how many more groups a pack takes in while it trains, where it does."""
-        if self._packing is not Packing.COST or self._cost is None:
+        if self._packing is not Packing.COST or self._cost is None or self._cost.unit is None:
             return 0
-        num_fitting = self._count_room() // max(self._cost.memory_bytes or 0, 1)
+        num_fitting = self._cost.room_bytes // max(self._cost.unit.memory_bytes or 0, 1)
         return int(max(min(self._max_units - num_units, num_fitting), 0))
 
     def assign(self, lanes: Sequence[Lane]) -> None:
@@ -89,15 +79,34 @@ class Packer:
         """Return what lanes must agree on to share a group: their pack."""
         return self._packs.get(lane.number)
 
-    def take(self, waiting: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
+    def wants_cost(self, waiting: Sequence[TrialGroup]) -> bool:
+        """Tell whether loading must be measured, by the first of these groups, before it can be said who trains next.
+
+        That is done once in a study; where a group cannot be measured, it trains, and the next one is tried.
+        """
+        is_open = self._packing is Packing.COST and self._cost is None
+        is_new = waiting[0].lanes[0].number not in self._tried
+        return is_open and is_new and len(self._find_mates(waiting)) > 1
+
+    def take_cost(self, group: TrialGroup, cost: LoadingCost | None) -> None:
+        """Learn what loading costs; None where this group could not be measured."""
+        self._cost = cost
+        self._tried.add(group.lanes[0].number)
+
+    def take(self, waiting: Sequence[TrialGroup]) -> list[TrialGroup]:
         """Return those of the waiting groups that train next, with the first of them."""
-        first = waiting[0].lanes[0]
-        mates = [group for group in waiting if _start(group.lanes[0]) == _start(first)]
+        mates = self._find_mates(waiting)
         if self._packing is None or len(mates) < 2:
             return [waiting[0]]
         if self._packing is not Packing.COST:
+            first = waiting[0].lanes[0]
             return [group for group in mates if self.key(group.lanes[0]) == self.key(first)]
-        return self._take_by_cost(mates, states)
+        return self._take_by_cost(mates)
+
+    def _find_mates(self, waiting: Sequence[TrialGroup]) -> list[TrialGroup]:
+        """Return the groups that read from the same place on as the first: they can share all they read."""
+        start = _start(waiting[0].lanes[0])
+        return [group for group in waiting if _start(group.lanes[0]) == start]
 
     def _partition(self, lanes: Sequence[Lane]) -> list[list[int]]:
         configs = [lane.config for lane in lanes]
@@ -107,42 +116,27 @@ class Packer:
             return pack_randomly(len(lanes), MAX_RANDOM, self._are_few, self._rng)
         return pack_by_key([read_batch_size(config) for config in configs], self._are_few)
 
-    def _take_by_cost(self, mates: Sequence[TrialGroup], states: Mapping[int, LaneState]) -> list[TrialGroup]:
-        cost = self._measure(mates[0], states)
-        if cost is None:
+    def _take_by_cost(self, mates: Sequence[TrialGroup]) -> list[TrialGroup]:
+        cost = self._cost
+        if cost is None or cost.unit is None:
             return [mates[0]]
-        units = [_resize(cost, len(group) / len(mates[0])) for group in mates]
-        packs = pack_by_cost(units, self._switch_s, NUM_AHEAD, self._find_room(units))
+        units = [_resize(cost.unit, len(group) / len(mates[0])) for group in mates]
+        packs = pack_by_cost(units, cost.switch_s, NUM_AHEAD, self._find_room(units, cost.room_bytes))
         chosen = next(places for places in packs if 0 in places)
-        saved = predict_pack([units[place] for place in chosen], self._switch_s, NUM_AHEAD).improvement
+        saved = predict_pack([units[place] for place in chosen], cost.switch_s, NUM_AHEAD).improvement
         if saved < WORTHWHILE:
             return [mates[0]]
         self._tell(f"{len(chosen)} groups train as a pack: loading their data once should save {saved:.0%}", ())
         return [mates[place] for place in chosen]
 
-    def _measure(self, group: TrialGroup, states: Mapping[int, LaneState]) -> UnitCost | None:
-        """Measure a unit, once in a study; None where it reads nothing that could be shared."""
-        if self._cost is None and not self._has_asked:
-            saved = [states[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
-            self._cost, ending = measure_unit(self._workshop, group, saved)
-            self._has_asked = ending.outcome is Outcome.DONE
-            self._switch_s = time_switch() if self._cost is not None else 0.0
-        return self._cost
-
-    def _find_room(self, units: Sequence[UnitCost]) -> Fits:
+    def _find_room(self, units: Sequence[UnitCost], room_bytes: float) -> Fits:
         """Return whether units fit in memory together."""
-        room = self._count_room()
         return lambda places: (
-            len(places) <= self._max_units and sum(units[place].memory_bytes or 0 for place in places) <= room
+            len(places) <= self._max_units and sum(units[place].memory_bytes or 0 for place in places) <= room_bytes
         )
 
     def _are_few(self, places: Sequence[int]) -> bool:
         return len(places) <= self._max_units
-
-    def _count_room(self) -> float:
-        """Return how many bytes a pack may take now."""
-        memory = available_bytes(self._workshop.device)
-        return math.inf if memory is None else memory * MEMORY_SHARE / self._workshop.num_workers
 
 
 def read_batch_size(config: Config) -> Hashable:
@@ -158,7 +152,7 @@ def read_batch_size(config: Config) -> Hashable:
 
 
 def _start(lane: Lane) -> tuple[int, int]:
-    """Where a trial starts to read: those that start alike can share all they read."""
+    """Where a trial starts to read."""
     return lane.seed, lane.start_epoch
 
 

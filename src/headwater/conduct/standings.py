@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from headwater.store import StudyInfo
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import Objective, Report, Status, TrialRecord
 
 
 class Standings:
@@ -17,7 +17,7 @@ class Standings:
     """
 
     def __init__(self, info: StudyInfo, known: Sequence[TrialRecord] = ()) -> None:
-        self._sign = -1 if info.mode == "max" else 1
+        self._objective = Objective(info.metric, info.mode)
         self._num_seeds = info.num_seeds
         self._curves: dict[int, dict[int, float]] = {}
         self._values: dict[int, float] = {}
@@ -73,11 +73,12 @@ class Standings:
         return trial not in self._failed and math.isfinite(self._values[trial])
 
     def _merit(self, trial: int) -> tuple[float, int]:
-        return self._sign * self._values[trial], trial
+        return self._objective.score(self._values[trial]), trial
 
     def has_reached(self, target: float) -> bool:
         """Tell whether the best trial is as good as the target."""
-        return self.best is not None and self._sign * self.best[1] <= self._sign * target
+        score = self._objective.score
+        return self.best is not None and score(self.best[1]) <= score(target)
 
 
 def explain_lack(metric: str, report: Report) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headwater.report import Tally
+from headwater.conduct.tally import Tally
 from headwater.store import StudyInfo
 from headwater.trials import Lane, Report, Status, TrialRecord
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headwater.errors import StoreError
-from headwater.store import Recorder
+from headwater.store import Recorder, StateFiles
 from headwater.trials import Lane, Segment, TrialRecord
-
-if TYPE_CHECKING:
-    from headwater.train.state_store import StateStore
 
 COPY = "copy: "
 """Begins the key of the fact that says which trial, at which epoch, a trial is a copy of."""
@@ -26,13 +22,13 @@ class TrialOpener:
     def __init__(
         self,
         recorder: Recorder,
-        state_store: StateStore,
+        states: StateFiles,
         tell: Callable[[str], None],
         epochs: Mapping[int, int],
         known: Sequence[TrialRecord] = (),
     ) -> None:
         self._recorder = recorder
-        self._state_store = state_store
+        self._states = states
         self._tell = tell
         self._epochs = epochs
         self._recorded = {record.number for record in known}
@@ -57,20 +53,30 @@ class TrialOpener:
         self._recorded |= {lane.number for lane in fresh}
         return lanes
 
+    def reopen(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Return lanes that were lost on the way as they can go on: from their last states, or from the beginning."""
+        return [replace(lane, start_epoch=self._find_last(lane)) for lane in lanes]
+
+    def _find_last(self, lane: Lane) -> int:
+        try:
+            return self._states.find_epoch(lane.number, max(self._epochs.get(lane.number, 0), lane.start_epoch))
+        except StoreError:
+            return 0
+
     def _find_start(self, segment: Segment) -> int:
         """Return the epoch that a trial goes on from, its parent's state being its own by then."""
         number = segment.number
         parent, since = self._find_origin(segment)
-        is_expected = number in self._under_way or number in self._state_store
+        is_expected = number in self._under_way or number in self._states
         self._under_way.discard(number)
         if not is_expected and parent is None:
             return 0
         try:
             if not is_expected and parent is not None:
                 return self._inherit(number, parent, since)
-            return self._state_store.find_epoch(number, max(self._epochs.get(number, 0), since))
+            return self._states.find_epoch(number, max(self._epochs.get(number, 0), since))
         except StoreError as error:
-            self._state_store.drop(number)
+            self._states.drop(number)
             return self._start_again(number, parent, since, error)
 
     def _start_again(self, number: int, parent: int | None, since: int, reason: StoreError) -> int:
@@ -85,12 +91,7 @@ class TrialOpener:
 
     def _inherit(self, number: int, parent: int, since: int) -> int:
         """Give a trial the state that its parent had at the epoch of the copy, and no other."""
-        if parent not in self._state_store:
-            raise StoreError(f"there is no state of trial {parent}, which it is a copy of")
-        state = self._state_store[parent]
-        if state.epoch != since:
-            raise StoreError(f"it is a copy of trial {parent} at epoch {since}, of which there is epoch {state.epoch}")
-        self._state_store.put(number, replace(state, is_inherited=True))
+        self._states.inherit(number, parent, since)
         return since
 
     def _find_origin(self, segment: Segment) -> tuple[int | None, int]:

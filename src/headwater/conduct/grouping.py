@@ -1,0 +1,226 @@
+"""Which lanes train as one, and how many: decided by what their code has asked for and what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from headwater.plan import (
+    MAX_LANES,
+    bucket_lanes,
+    choose_num_lanes,
+    cut_groups,
+    describe_bucket,
+    halve_group,
+    kind_of,
+    share_lanes,
+)
+from headwater.plan.grouping import Key
+from headwater.trials import Ending, Lane, Measurement, Outcome, Profile, Purpose, Question, Recipe, TrialGroup
+
+Tell: TypeAlias = Callable[[str, Sequence[Lane]], None]
+"""Takes a remark, and the lanes that it is about; no lanes where it is about the study."""
+
+NUM_LENDERS = 2
+"""So many kinds of trials must have been measured before another that costs about as much goes by one of them."""
+ALIKE = 2.0
+"""How far apart the times of a step may be of trials that cost about the same."""
+MAX_FORKS = 2
+"""How often lanes that compute different answers are sorted by them and started again before they train apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsized:
+    """Lanes of one kind that must be measured before they are cut into groups."""
+
+    kind: Key
+    lanes: tuple[Lane, ...]
+    purpose: Purpose
+    """What to measure of them: PROFILE, or ALONE where that may be enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """Lanes in groups that should be able to train as one, and those of which nobody knows yet how many pay."""
+
+    groups: tuple[TrialGroup, ...]
+    unsized: tuple[Unsized, ...]
+
+
+class Grouper:
+    """Cuts lanes into groups, and learns from every ending how to cut them better for the rest of the study."""
+
+    def __init__(
+        self,
+        num_lanes: int | None,
+        tell: Tell,
+        record: Callable[[Profile], None],
+        *,
+        num_devices: int = 1,
+        shares_loading: bool = False,
+        pack_of: Callable[[Lane], Hashable] = lambda lane: None,
+    ) -> None:
+        self.profiles: list[Profile] = []
+        self._num_lanes = num_lanes
+        self._tell = tell
+        self._record = record
+        self._num_devices = num_devices
+        self._shares_loading = shares_loading
+        self._pack_of = pack_of
+        self._recipes: dict[str, Recipe] = {}
+        self._apart: str | None = None
+        self._known: dict[Key, tuple[int, Profile]] = {}
+        self._alone: dict[Key, Measurement | None] = {}
+        self._unsound: set[int] = set()
+        self._num_forks: dict[int, int] = {}
+        self._seconds_alone: dict[int, float | None] = {}
+        self._suspects: dict[int, str] = {}
+        self._acquitted: set[str] = set()
+
+    def sort(self, lanes: Sequence[Lane]) -> Sorted:
+        """Cut lanes into groups, as far as it is known how large these should be."""
+        groups: list[TrialGroup] = []
+        unsized: list[Unsized] = []
+        for bucket in self._buckets(lanes).values():
+            kind = self._kind_of(bucket[0])
+            purpose = self._find_unknown(kind, bucket)
+            if purpose is None:
+                size = share_lanes(len(bucket), self._size(kind, bucket), self._num_devices)
+                groups += cut_groups(bucket, size)
+            else:
+                unsized.append(Unsized(kind=kind, lanes=tuple(bucket), purpose=purpose))
+        return Sorted(groups=tuple(groups), unsized=tuple(unsized))
+
+    def take_profile(self, wanted: Unsized, profile: Profile, ending: Ending | None) -> None:
+        """Learn how many lanes of a kind pay; where a group could not be measured, why, or without whom it could."""
+        if ending is not None and ending.question is not None:
+            self._learn(ending.question, wanted.lanes)
+            return
+        raised = {lane.number for lane in ending.lanes} if ending is not None else set()
+        if raised and sum(lane.number not in self._unsound | raised for lane in wanted.lanes) > 1:
+            self._unsound |= raised  # the rest tells how many pay
+            return
+        label = describe_bucket(wanted.lanes[0], list(self._recipes.values()))
+        self.profiles.append(replace(profile, label=label))
+        self._record(self.profiles[-1])
+        lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
+        self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())
+        self._known[wanted.kind] = min(len(wanted.lanes), MAX_LANES), profile
+
+    def take_alone(self, wanted: Unsized, measurement: Measurement | None) -> None:
+        """Learn what a step of one trial of a kind costs, and go by another kind's profile where that cost the same."""
+        self._alone[wanted.kind] = measurement
+        borrowed = None if measurement is None else self._borrow(wanted, measurement)
+        if borrowed is not None:
+            self._known[wanted.kind] = min(len(wanted.lanes), MAX_LANES), borrowed
+
+    def seconds_alone(self, lane: Lane) -> float | None:
+        """Return what a step of this trial takes in a group of one, if that was measured."""
+        return self._seconds_alone.get(lane.number)
+
+    def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
+        """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
+        _, profile = self._known.get(self._kind_of(lane), (0, None))
+        if profile is None or profile.largest < 2:
+            return False
+        smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
+        return choose_num_lanes(smaller[:1] + smaller[-1:], shares_loading=self._shares_loading)[0] == 1
+
+    def part(self, ending: Ending) -> list[TrialGroup]:
+        """Learn from a group that could not run to its end as one; return its lanes as groups that are to stay so.
+
+        Where there are none, they are to be sorted anew, with all that wait: what was learnt holds for those too.
+        """
+        if ending.outcome is Outcome.RAISED:
+            cause = ending.error.rstrip().splitlines()[-1]
+            self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
+            if len(ending.lanes) == 2:
+                self._suspects |= {lane.number: cause for lane in ending.lanes}
+            return halve_group(ending.lanes)
+        assert ending.question is not None
+        if ending.outcome is Outcome.APART and (forked := self._fork(ending.lanes, ending.question)):
+            return forked
+        self._learn(ending.question, ending.lanes, stuck=len(self._buckets(ending.lanes)) == 1)
+        return []
+
+    def acquit(self, lanes: Sequence[Lane]) -> None:
+        """Learn that these trials came to their end; two that raised only together cannot be together."""
+        for lane in lanes:
+            cause = self._suspects.pop(lane.number, None)
+            if cause is not None and cause in self._acquitted:
+                self._learn(Question(None, f"the function raises for lanes in a group only: {cause}"), lanes)
+            if cause is not None:
+                self._acquitted.add(cause)
+
+    def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
+        return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
+
+    def _kind_of(self, lane: Lane) -> Key:
+        return kind_of(lane, list(self._recipes.values()))
+
+    def _learn(self, question: Question, lanes: Sequence[Lane], stuck: bool = True) -> None:
+        """Remember what parts lanes; lanes that are stuck, for what they agree on parts them still, train apart."""
+        recipe = question.recipe
+        if recipe is not None and recipe.label not in self._recipes:
+            self._recipes[recipe.label] = recipe
+            self._tell(f"lanes part by `{recipe.label}`: {question.reason}", lanes)
+        elif stuck and self._apart is None:
+            self._apart = question.reason
+            self._tell(f"lanes train apart: {question.reason}", lanes)
+
+    def _fork(self, lanes: Sequence[Lane], question: Question) -> list[TrialGroup]:
+        """Where lanes computed one of two answers, start both sides again as groups of their own, a few times."""
+        sides = set(question.answers)
+        if len(sides) != 2 or any(self._num_forks.get(lane.number, 0) >= MAX_FORKS for lane in lanes):
+            return []
+        for lane in lanes:
+            self._num_forks[lane.number] = self._num_forks.get(lane.number, 0) + 1
+        self._tell(f"lanes part by what they computed: {question.reason}", lanes)
+        by_side = [
+            tuple(lane for lane, answer in zip(lanes, question.answers, strict=True) if answer == side)
+            for side in sides
+        ]
+        return [TrialGroup(lanes=side) for side in sorted(by_side, key=len, reverse=True)]
+
+    def _find_unknown(self, kind: Key, bucket: Sequence[Lane]) -> Purpose | None:
+        """Return what is to be measured before these lanes can be cut into groups; None where nothing is."""
+        if self._apart is not None or self._num_lanes is not None or len(self.find_sound(bucket)) < 2:
+            return None
+        num_asked, profile = self._known.get(kind, (0, None))
+        num_wanted = min(len(bucket), MAX_LANES)
+        if profile is not None and (num_asked >= num_wanted or profile.largest < num_asked):
+            return None
+        is_lent = len(self._lenders(num_wanted)) >= NUM_LENDERS
+        return Purpose.ALONE if is_lent and kind not in self._alone else Purpose.PROFILE
+
+    def find_sound(self, lanes: Sequence[Lane]) -> tuple[Lane, ...]:
+        """Return those of the lanes that can be measured: the others raise."""
+        return tuple(lane for lane in lanes if lane.number not in self._unsound)
+
+    def _size(self, kind: Key, bucket: Sequence[Lane]) -> int:
+        if self._apart is not None:
+            return 1
+        if self._num_lanes is not None or len(bucket) == 1 or kind not in self._known:
+            return self._num_lanes or 1
+        profile = self._known[kind][1]
+        self._seconds_alone |= {lane.number: profile.seconds_alone for lane in bucket}
+        smaller = [item for item in profile.measurements if item.num_lanes <= len(bucket)]
+        size, _ = choose_num_lanes(smaller, shares_loading=self._shares_loading, num_workers=self._num_devices)
+        return min(profile.num_lanes, size)
+
+    def _lenders(self, num_lanes: int) -> list[Profile]:
+        """Return the profiles of kinds that had such sizes."""
+        return [
+            profile
+            for asked, profile in self._known.values()
+            if profile.measurements and (asked >= num_lanes or profile.largest < asked)
+        ]
+
+    def _borrow(self, wanted: Unsized, alone: Measurement) -> Profile | None:
+        """Return the profile of another kind, where several cost about the same alone."""
+        others = self._lenders(min(len(wanted.lanes), MAX_LANES))
+        ratios = [abs(math.log(alone.computing_s / profile.measurements[0].computing_s)) for profile in others]
+        near = [(ratio, place) for place, ratio in enumerate(ratios) if ratio < math.log(ALIKE)]
+        return others[min(near)[1]] if len(near) >= NUM_LENDERS else None

@@ -1,0 +1,25 @@
+"""The contract between who decides and who runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headwater.trials import Brief, Device, Event, Order, Placement
+
+
+class Conductor(Protocol):
+    """Says what to run next: one study, the stages of a surrogate study, or many studies on one cluster.
+
+    Whoever runs placements calls `place` whenever devices are idle, at the beginning and after every event, and `hear`
+    with everything that happens, in order. When nothing runs and `place` returns nothing, it is over.
+    """
+
+    def brief(self, study: str) -> Brief:
+        """Return what a worker must know to run placements of this study."""
+
+    def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
+        """Return what these devices are to do now; each is in one placement at most, and some may stay idle."""
+
+    def hear(self, event: Event) -> Order | None:
+        """Take in what happened; whoever reported waits for the order that it gets."""

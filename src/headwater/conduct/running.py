@@ -1,0 +1,91 @@
+"""What a conductor knows of the placements that run now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headwater.conduct.waiting import Work
+from headwater.trials import Lane, Placement, TrialGroup
+
+
+@dataclass(slots=True)
+class RunningGroup:
+    """A group that trains now, on some device."""
+
+    group: TrialGroup
+    numbers: list[int]
+    """The trials that are still in it."""
+    epoch: int
+    """How many epochs they have trained."""
+    num_epochs: int = 0
+    """How many they train in all; 0 while that is not known."""
+    loners: list[Lane] = field(default_factory=list)
+    """Lanes that have left to be placed anew, and wait for their states to be saved."""
+
+    is_to_regroup: bool = False
+    """Whether all its lanes leave at the next report, to be placed anew."""
+
+    @classmethod
+    def start(cls, group: TrialGroup) -> RunningGroup:
+        """Return the group as it starts."""
+        return cls(group, list(group.numbers), group.lanes[0].start_epoch)
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The lanes that are still in it."""
+        return self.select(self.numbers)
+
+    def select(self, numbers: Sequence[int]) -> tuple[Lane, ...]:
+        """Return the lanes of these trials."""
+        return tuple(lane for lane in self.group.lanes if lane.number in numbers)
+
+
+@dataclass(slots=True)
+class RunningPlacement:
+    """A placement that runs now: its groups by their keys."""
+
+    placement: Placement
+    work: Work
+    groups: dict[int, RunningGroup] = field(default_factory=dict)
+
+    @property
+    def is_pack(self) -> bool:
+        """Whether groups take turns in it."""
+        return len(self.placement.groups) > 1
+
+    def add(self, groups: Sequence[TrialGroup]) -> None:
+        """Take in groups that train there."""
+        self.groups |= {group.key: RunningGroup.start(group) for group in groups}
+
+
+class RunningPlacements:
+    """All placements that run now, by their keys."""
+
+    def __init__(self) -> None:
+        self._placements: dict[int, RunningPlacement] = {}
+        self._num_lost: dict[int, int] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._placements
+
+    def __getitem__(self, key: int) -> RunningPlacement:
+        return self._placements[key]
+
+    def __iter__(self) -> Iterator[RunningPlacement]:
+        return iter(list(self._placements.values()))
+
+    def add(self, placement: Placement, work: Work) -> None:
+        """Take in a placement."""
+        running = RunningPlacement(placement, work)
+        running.add(placement.groups)
+        self._placements[placement.key] = running
+
+    def remove(self, key: int) -> RunningPlacement:
+        """Take in that a placement is over."""
+        return self._placements.pop(key)
+
+    def count_lost(self, number: int) -> int:
+        """Count once more that a trial was lost with whatever trained it, and return how often that was."""
+        self._num_lost[number] = self._num_lost.get(number, 0) + 1
+        return self._num_lost[number]

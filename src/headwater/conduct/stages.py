@@ -1,0 +1,109 @@
+"""What a conductor of stages runs one after the other: studies of their own, and single measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from headwater.conduct.limits import Limits
+from headwater.conduct.listeners import Listener
+from headwater.conduct.study_conductor import StudyConductor
+from headwater.space import Config
+from headwater.trials import (
+    Brief,
+    Device,
+    Event,
+    Finding,
+    Lane,
+    Measured,
+    Order,
+    Placement,
+    Purpose,
+    Result,
+    Surrogate,
+    TrialGroup,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """A stage that is to run: a study of its own, at one width."""
+
+    surrogate: Surrogate
+    """Says at which width its models are."""
+    name: str | None
+    """What the record calls it; None for a name of its own."""
+    limits: Limits
+    configs: tuple[Config, ...] | None = None
+    """What it trains; None: what the study's own search proposes."""
+    lanes: int | str | None = None
+    """How many trials train as one; None as the study has it."""
+    part_of: str | None = None
+    """The search that it belongs to."""
+    is_recorded: bool = True
+    """Whether it is in the record of the study, or only in memory."""
+    is_new: bool | None = None
+    """Whether it begins; None to go on if the record has it."""
+    is_watched: bool = True
+    """Whether its progress is shown."""
+    listeners: tuple[Listener, ...] = ()
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """A study that is open: it has a record, and somebody who conducts it."""
+
+    @property
+    def name(self) -> str:
+        """What the record calls it."""
+
+    @property
+    def conductor(self) -> StudyConductor:
+        """Who decides for it."""
+
+    def finish(self) -> Result:
+        """Conclude it when it has come to its end."""
+
+    def close(self) -> None:
+        """Let go of its record, however it ended."""
+
+
+class Measuring:
+    """A conductor of one measurement."""
+
+    def __init__(self, brief: Brief, lane: Lane, purpose: Purpose, keys: Iterator[int], seconds_left: float) -> None:
+        self.finding: Finding = None
+        self._brief = brief
+        self._group = TrialGroup(lanes=(lane,))
+        self._purpose = purpose
+        self._keys = keys
+        self._seconds_left = seconds_left
+        self._key: int | None = None
+        self.is_running = False
+
+    def brief(self, study: str) -> Brief:
+        """Return what a worker must know."""
+        return self._brief
+
+    def place(self, idle: Sequence[Device]) -> list[Placement]:
+        """Return the one placement there is, once."""
+        if self._key is not None or not idle:
+            return []
+        self._key, self.is_running = next(self._keys), True
+        return [
+            Placement(
+                key=self._key,
+                study=self._brief.study,
+                groups=(self._group,),
+                devices=(idle[0].name,),
+                purpose=self._purpose,
+                seconds_left=self._seconds_left,
+            )
+        ]
+
+    def hear(self, event: Event) -> Order | None:
+        """Take in what was found; a worker that is lost has found nothing."""
+        self.finding = event.finding if isinstance(event, Measured) else None
+        self.is_running = False
+        return None

@@ -1,0 +1,381 @@
+"""The conductor of one study: what its searcher proposes is placed on devices, heard and judged, until all is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from headwater.conduct.grouping import Grouper
+from headwater.conduct.listeners import StudyLog
+from headwater.conduct.packing import HURRIED_UNITS, MAX_UNITS, Packer
+from headwater.conduct.run_end import RunEnd
+from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
+from headwater.conduct.saving import SavingRule, TrialStates
+from headwater.conduct.setup import StudySetup
+from headwater.conduct.study_trials import StudyTrials
+from headwater.conduct.tally import Tally
+from headwater.conduct.waiting import WaitingLanes, Work
+from headwater.store import KEPT, StateFiles
+from headwater.trials import (
+    Brief,
+    Device,
+    Ended,
+    Ending,
+    Event,
+    Expected,
+    GroupEvent,
+    Lane,
+    LoadingCost,
+    Lost,
+    Measured,
+    Measurement,
+    Noted,
+    Objective,
+    Order,
+    Outcome,
+    Placement,
+    Profile,
+    Purpose,
+    Reported,
+    Result,
+    Saved,
+    Started,
+    Status,
+    Stepped,
+    TrialGroup,
+    average_replicas,
+)
+
+MOST_LOSSES = 3
+"""A trial that was lost so often with whatever trained it, the last time alone, has failed."""
+
+
+class StudyConductor:
+    """Decides for one study what trains where, and what becomes of each group at its reports."""
+
+    def __init__(self, setup: StudySetup) -> None:
+        self.ended_early: str | None = None
+        """Why the run ends before its trials do; None where it does not."""
+        self._setup = setup
+        self._info = setup.recorder.info
+        self._tally = Tally(self._info, setup.limits.num_trials, setup.known)
+        self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
+        self._states = self._open_states()
+        self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
+        self._waiting = self._open_waiting()
+        self._running = RunningPlacements()
+        self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
+        self._has_begun = any(record.history for record in setup.known)
+
+    def begin(self) -> None:
+        """Say everywhere that the run begins."""
+        self._log.begin(self._setup.limits.num_trials, self._setup.limits.max_epochs)
+
+    def brief(self, study: str) -> Brief:
+        """Return what a worker must know of the study."""
+        return self._setup.brief
+
+    def place(self, idle: Sequence[Device]) -> list[Placement]:
+        """Return what these devices are to do now."""
+        placements: list[Placement] = []
+        names = [device.name for device in idle]
+        for devices in [tuple(names)] if self._setup.spreads and names else [(name,) for name in names]:
+            work = self._find_work()
+            if work is None:
+                break
+            placement = Placement(
+                key=next(self._setup.keys),
+                study=self._info.name,
+                groups=work.groups,
+                devices=devices,
+                purpose=work.purpose,
+                seconds_left=self._find_time(),
+            )
+            self._running.add(placement, work)
+            placements.append(placement)
+        return placements
+
+    def hear(self, event: Event) -> Order | None:
+        """Take in what happened, and say what a group that reported is to do."""
+        self.end.listen()
+        if isinstance(event, Measured):
+            self._hear_measured(self._running.remove(event.key).work, event)
+        elif isinstance(event, Lost):
+            self._hear_loss(self._running.remove(event.key), event)
+        elif isinstance(event, Noted):
+            self._log.tell(event.text)
+        elif isinstance(event, GroupEvent):
+            running = self._running[event.key]
+            return self._hear_group(running, running.groups[event.group], event)
+        return None
+
+    def _hear_group(self, running: RunningPlacement, group: RunningGroup, event: GroupEvent) -> Order | None:
+        match event:
+            case Started():
+                return self._hear_start(running, group, event)
+            case Expected():
+                group.num_epochs = min(event.num_epochs, self._setup.limits.max_epochs or event.num_epochs)
+                self._tally.num_epochs = self._trials.num_epochs = group.num_epochs
+            case Stepped():
+                self._tally.num_lane_steps += event.num_lane_steps
+                self._log.pulse()
+            case Reported():
+                return self._hear_reports(group, event)
+            case Saved():
+                return self._hear_saved(running, group, event)
+            case Ended():
+                return self._hear_end(running, group, event)
+        return None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything of it is under way."""
+        return any(True for _ in self._running)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether lanes wait for a device."""
+        return self._waiting.num_lanes > 0
+
+    def regroup(self) -> None:
+        """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
+        for running in self._running:
+            for group in running.groups.values():
+                group.is_to_regroup = True
+
+    def finish(self) -> None:
+        """Conclude a run that has come to its end."""
+        self._states.keep_unfinished()
+        self._log.end()
+
+    def close(self) -> None:
+        """Let go of whoever watches, however the run ended."""
+        self._log.close()
+
+    def result(self, storage: str) -> Result:
+        """Read what the record holds, and add what was measured in this run."""
+        return Result(
+            study=self._info.name,
+            metric=self._info.metric,
+            mode=self._info.mode,
+            trials=average_replicas(self._setup.recorder.trials(), self._info.num_seeds),
+            storage=storage,
+            profiles=tuple(self._waiting.grouper.profiles),
+            ended_early=self.ended_early,
+            was_interrupted=self.ended_early is not None and self.ended_early == self.end.stop_reason,
+            num_lane_steps=self._tally.num_lane_steps,
+            seconds=self._tally.seconds,
+            seconds_one_by_one=self._tally.seconds_alone,
+        )
+
+    @property
+    def kept(self) -> tuple[int, int] | None:
+        """The trial and the epoch of the weights that are kept as the best."""
+        return self._states.files.kept
+
+    def _open_states(self) -> TrialStates:
+        setup = self._setup
+
+        def note_kept(number: int, epoch: int) -> None:
+            setup.recorder.add_fact(KEPT, {"number": number, "epoch": epoch})
+
+        every = setup.save_every if setup.recorder.store.is_shared else None
+        rule = SavingRule(every, setup.limits.deadline.clock)
+        objective = Objective(self._info.metric, self._info.mode)
+        return TrialStates(StateFiles(setup.brief.states, note_kept), rule, objective, setup.known)
+
+    def _open_waiting(self) -> WaitingLanes:
+        setup = self._setup
+        max_units = MAX_UNITS if setup.limits.deadline.seconds is None else HURRIED_UNITS
+        packer = Packer(setup.packing, setup.brief.space, Random(self._info.seed), self._tell_lanes, max_units)
+        grouper = Grouper(
+            setup.lanes,
+            self._tell_lanes,
+            setup.recorder.add_profile,
+            num_devices=setup.brief.num_devices,
+            shares_loading=setup.brief.shares_loading,
+            pack_of=packer.key,
+        )
+        return WaitingLanes(grouper, packer)
+
+    def _find_work(self) -> Work | None:
+        """Return what an idle device is to do; None while there is nothing, or where the run is to end."""
+        if self.ended_early is not None:
+            return None
+        self._open_more()
+        work = self._waiting.take()
+        if work is None:
+            return None
+        # Whatever the limits: one group at least comes to a report.
+        reason = self.end.find_before(work.groups) if self._has_begun else None
+        if reason is not None:
+            self._waiting.put_back(work)
+            self._end_early(reason)
+            return None
+        self._has_begun |= work.purpose is Purpose.TRAIN
+        return work
+
+    def _open_more(self) -> None:
+        lanes = self._trials.open_more(self._waiting.num_lanes)
+        self._waiting.packer.assign(lanes)
+        self._waiting.add(lanes)
+
+    def _find_time(self) -> float | None:
+        """Return how many seconds the run has left but for what comes after it; None where they are not counted."""
+        limits = self._setup.limits
+        seconds = limits.deadline.seconds_left - (limits.reserve(0.0) if limits.reserve else 0.0)
+        return None if math.isinf(seconds) else seconds
+
+    def _find_mates(self, running: RunningPlacement) -> Order | None:
+        """Return groups that join a pack in which one has reported or ended: they can start where some of it stand."""
+        if not running.is_pack or self.ended_early is not None or self.end.find() is not None:
+            return None
+        self._open_more()
+        epochs = [group.epoch for group in running.groups.values()]
+        mates = self._waiting.take_mates(epochs, running.groups)
+        running.add(mates)
+        return Order(join=tuple(mates)) if mates else None
+
+    def _hear_start(self, running: RunningPlacement, group: RunningGroup, event: Started) -> Order | None:
+        key = event.key, event.group
+        if running.is_pack and self.end.steps_of_trial and (reason := self.end.find()) is not None:
+            self._end_early(reason)  # others have reported: who has not begun need not begin
+            return Order(leave=frozenset(group.numbers))
+        self.end.epochs.begin(key)
+        self._tally.advance(key, group.epoch, len(group.numbers))
+        return None
+
+    def _hear_reports(self, running: RunningGroup, event: Reported) -> Order:
+        """Record what lanes report, and decide what becomes of each."""
+        key, numbers = (event.key, event.group), [report.number for report in event.reports]
+        self._log.charge(numbers, event.seconds)
+        running.epoch = event.reports[0].epoch
+        judgement = self._trials.judge(event.reports)
+        staying = [number for number in numbers if number not in judgement.leaving]
+        self._time_epoch(running, event, len(staying))
+        has_ended = running.epoch == running.num_epochs  # the function has nothing more to train
+        if not has_ended and (reason := self.end.find(key)) is not None:
+            self._end_early(reason)
+            gone = staying
+        else:
+            gone = self._part_from(running, staying)
+        save = (*judgement.saved, *(number for number in gone if number not in judgement.saved))
+        self._trials.await_saving(save)
+        leave = frozenset([*judgement.leaving, *gone])
+        running.numbers = [number for number in numbers if number not in leave]
+        self._log.pulse()
+        return Order(leave=leave, save=save, keep=judgement.kept)
+
+    def _time_epoch(self, running: RunningGroup, event: Reported, num_staying: int) -> None:
+        key = event.key, event.group
+        self._tally.advance(key, running.epoch, num_staying)
+        self.end.epochs.report(key, len(event.reports))
+        num_epochs = running.epoch - running.group.lanes[0].start_epoch
+        self.end.steps_of_trial = event.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
+
+    def _part_from(self, running: RunningGroup, staying: Sequence[int]) -> list[int]:
+        """Let the lanes that are left of a group go on alone, where that is faster by now, or regroup them if asked to.
+
+        A function that starts again forgets its own variables, so that is done only to trials which pause anyway.
+        """
+        is_small = 0 < len(staying) < len(running.group)
+        lanes = [self._trials.lanes[number] for number in staying]
+        is_alone = is_small and all(lane.until is not None for lane in lanes)
+        is_alone = is_alone and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
+        if not running.num_epochs or not (is_alone or running.is_to_regroup):  # without epochs, it would start anew
+            return []
+        running.loners = [replace(lane, start_epoch=running.epoch) for lane in lanes]
+        return list(staying)
+
+    def _hear_saved(self, running: RunningPlacement, group: RunningGroup, event: Saved) -> Order | None:
+        self._trials.take_saved(event, group.group.numbers)
+        loners, group.loners = self._trials.reopen(group.loners), []
+        if group.is_to_regroup:
+            self._waiting.add(loners)
+        else:
+            self._waiting.add_groups([TrialGroup(lanes=(lane,)) for lane in loners])
+        return self._find_mates(running)
+
+    def _hear_end(self, running: RunningPlacement, group: RunningGroup, event: Ended) -> Order | None:
+        """Take in how a group ended: its lanes are done, or must be cut otherwise."""
+        key = event.key, event.group
+        del running.groups[event.group]
+        self.end.epochs.end(key)
+        self._tally.advance(key, 0, 0)
+        ending = replace(event.ending, lanes=group.select(event.numbers))
+        self._log.charge(event.numbers, event.seconds)
+        if ending.outcome in (Outcome.DONE, Outcome.RAISED):
+            seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
+            self._tally.count_alone(ending.num_lane_steps, seconds)
+        self._conclude(ending)
+        order = self._find_mates(running)
+        if not running.groups:
+            self._running.remove(event.key)
+        return order
+
+    def _conclude(self, ending: Ending) -> None:
+        if ending.outcome is Outcome.DONE:
+            self._waiting.grouper.acquit(ending.lanes)
+            self._trials.finish(ending.lanes, Status.COMPLETED)
+        elif ending.outcome is Outcome.REFUSED:
+            self._waiting.refuse_packs(TrialGroup(lanes=ending.lanes), ending.error)
+        elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
+            self._trials.finish(ending.lanes, Status.FAILED, ending.error)
+        else:
+            self._waiting.part(ending)
+
+    def _hear_measured(self, work: Work, event: Measured) -> None:
+        ending, wanted = event.ending, work.wanted
+        if ending is not None:
+            lanes = tuple(lane for lane in work.groups[0].lanes if lane.number in event.numbers)
+            ending = replace(ending, lanes=lanes)
+        if wanted is None:
+            assert isinstance(event.finding, LoadingCost | None)
+            self._waiting.take_cost(work.groups[0], event.finding)
+        elif work.purpose is Purpose.ALONE:
+            assert isinstance(event.finding, Measurement | None)
+            self._waiting.take_alone(wanted, event.finding)
+        else:
+            assert isinstance(event.finding, Profile)
+            self._waiting.take_profile(wanted, event.finding, ending)
+
+    def _hear_loss(self, running: RunningPlacement, event: Lost) -> None:
+        """Let what was lost go on from its last states; who to blame is found out as if the function had raised.
+
+        Which group of a pack is to blame cannot be told, so none is: they train one by one from now on.
+        """
+        if running.work.purpose is not Purpose.TRAIN:
+            profile = Profile(num_lanes=1, reason=f"measuring went no further: {event.reason}")
+            finding = profile if running.work.purpose is Purpose.PROFILE else None
+            self._hear_measured(running.work, Measured(key=event.key, finding=finding))
+            return
+        for key, group in running.groups.items():
+            self.end.epochs.end((event.key, key))
+            self._tally.advance((event.key, key), 0, 0)
+            lanes = tuple(self._trials.reopen([*group.lanes, *group.loners]))
+            if running.is_pack and lanes:
+                self._waiting.refuse_packs(TrialGroup(lanes=lanes), event.reason)
+            elif lanes:
+                self._restart(lanes, event)
+            else:  # it died after its last report, and has done its work
+                self._conclude(Ending(outcome=Outcome.DONE, lanes=()))
+
+    def _restart(self, lanes: tuple[Lane, ...], event: Lost) -> None:
+        most = max(self._running.count_lost(lane.number) for lane in lanes)
+        if len({lane.start_epoch for lane in lanes}) > 1:  # the state of one is gone
+            self._waiting.add(lanes)
+        elif len(lanes) == 1 and most < MOST_LOSSES:
+            self._tell_lanes(f"it starts again: {event.reason}", lanes)
+            self._waiting.add_groups([TrialGroup(lanes=lanes)])
+        else:
+            self._conclude(Ending(outcome=Outcome.RAISED, lanes=lanes, error=event.reason))
+
+    def _end_early(self, reason: str) -> None:
+        if self.ended_early is None:
+            self.ended_early = reason
+            self._log.tell(reason)
+
+    def _tell_lanes(self, text: str, lanes: Sequence[Lane]) -> None:
+        self._log.tell(text, lanes, kind="lanes")

@@ -1,0 +1,180 @@
+"""The conductor of a study with surrogates: its stages one after the other, and the target beside them.
+
+Each stage is a study of its own in the record, under the name of the whole: `NAME` is the search, `NAME.at-4` trains
+some of its configurations at 1/4 of the width, `NAME.target-12` trains the target with what trial 12 was. What follows
+what is in `transfer_steps.py`; here it is run on devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from headwater.conduct.protocol import Conductor
+from headwater.conduct.stages import Measuring, Stage, StageSpec
+from headwater.conduct.transfer_steps import TransferSteps
+from headwater.trials import Brief, Device, Event, Order, Placement, Reported, Result
+
+OpenStage: TypeAlias = Callable[[StageSpec], Stage]
+"""Opens a stage in the record, or goes on with it."""
+
+MOST_STARTS = 3
+"""So often does the target start before it is settled: what better trials replace is wasted."""
+REPLACED = "another trial is the target's by now"
+
+
+class TransferConductor:
+    """Runs the stages of one study; a device that they leave idle may train the target ahead of time."""
+
+    def __init__(self, steps: TransferSteps, open_stage: OpenStage) -> None:
+        self.result: Result | None = None
+        """What came of it all, at the end."""
+        self._steps = steps
+        self._open_stage = open_stage
+        self._script = steps.run()
+        self._active: Stage | Measuring | None = None
+        self._spec: StageSpec | None = None
+        self._target: Stage | None = None
+        self._leaving: list[Stage] = []
+        self._owners: dict[int, Conductor] = {}
+        self._briefs: dict[str, Conductor] = {}
+        self._num_starts = 0
+        self._stop_reason: str | None = None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why everything is to end after its next report; set it to have that."""
+        return self._stop_reason
+
+    @stop_reason.setter
+    def stop_reason(self, reason: str | None) -> None:
+        self._stop_reason = reason
+        for stage in self._stages:
+            stage.conductor.end.stop_reason = reason
+
+    def begin(self) -> None:
+        """Go to the first stage."""
+        self._go_on(None)
+
+    def brief(self, study: str) -> Brief:
+        """Return what a worker must know of a stage."""
+        return self._briefs[study].brief(study)
+
+    def place(self, idle: Sequence[Device]) -> list[Placement]:
+        """Return what these devices are to do now; what the stage at hand leaves idle trains the target."""
+        placements: list[Placement] = []
+        left = list(idle)
+        while left and self._active is not None:
+            found = self._place_one(self._conductor_of(self._active), left)
+            placements += found
+            used = {name for placement in found for name in placement.devices}
+            left = [device for device in left if device.name not in used]
+            if found or self._conductor_of(self._active).is_running:
+                break
+            self._go_on(self._close_active())
+        return placements + self._place_target(left)
+
+    def hear(self, event: Event) -> Order | None:
+        """Pass on what happened to whose it is."""
+        owner = self._owners[event.key]
+        is_ahead = self._target is not None and owner is self._target.conductor
+        if is_ahead and isinstance(event, Reported) and self._is_searching and self._active_waits:
+            self._target.conductor.regroup()  # type: ignore[union-attr]  # it is one
+        return owner.hear(event)
+
+    def close(self) -> None:
+        """Let go of every stage, however it ended."""
+        for stage in self._stages:
+            stage.conductor.close()
+            stage.close()
+        self._active, self._target, self._leaving = None, None, []
+
+    @property
+    def _stages(self) -> list[Stage]:
+        one = [] if self._active is None or isinstance(self._active, Measuring) else [self._active]
+        return [*one, *([self._target] if self._target is not None else []), *self._leaving]
+
+    @property
+    def _is_searching(self) -> bool:
+        return self._spec is not None and self._spec.configs is None
+
+    @property
+    def _active_waits(self) -> bool:
+        return isinstance(self._active, Stage) and self._active.conductor.has_waiting
+
+    def _conductor_of(self, active: Stage | Measuring) -> Any:  # Any: both kinds have place, hear and is_running
+        return active if isinstance(active, Measuring) else active.conductor
+
+    def _place_one(self, conductor: Any, idle: Sequence[Device]) -> list[Placement]:  # Any: as above
+        placements: list[Placement] = conductor.place(idle)
+        self._owners |= {placement.key: conductor for placement in placements}
+        self._briefs |= {placement.study: conductor for placement in placements}
+        return placements
+
+    def _close_active(self) -> object:
+        """Conclude the stage at hand, and return what came of it."""
+        active, self._active = self._active, None
+        if isinstance(active, Measuring):
+            return active.finding
+        assert active is not None
+        try:
+            active.conductor.close()
+            return active.finish()
+        finally:
+            active.close()
+
+    def _go_on(self, answer: object) -> None:
+        """Tell the script what came of a stage, and open the one that it wants next."""
+        try:
+            wanted = self._script.send(answer)
+        except StopIteration as end:
+            self.result = end.value
+            self._give_up_target()
+            return
+        self._spec = wanted if isinstance(wanted, StageSpec) else self._spec
+        if isinstance(wanted, Measuring):
+            self._active = wanted
+        elif self._target is not None and self._target.name == wanted.name:
+            self._active, self._target = self._target, None
+            self._active.conductor.regroup()  # all devices are its from now on
+        else:
+            if wanted.name is not None and wanted.name.startswith(f"{self._steps.name}.target-"):
+                self._give_up_target()
+            self._active = self._open(wanted)
+
+    def _open(self, spec: StageSpec) -> Stage:
+        stage = self._open_stage(spec)
+        if self._stop_reason is not None:
+            stage.conductor.end.stop_reason = self._stop_reason
+        stage.conductor.begin()
+        return stage
+
+    def _place_target(self, idle: Sequence[Device]) -> list[Placement]:
+        """Start the target ahead of time, or start it again where there is a better trial now."""
+        self._sweep()
+        if not idle or self._stop_reason is not None or self._active is None:
+            return []
+        wanted = self._steps.find_eager_target()
+        is_new = wanted is not None and (self._target is None or self._target.name != wanted.name)
+        if wanted is not None and is_new and self._num_starts < MOST_STARTS:
+            self._give_up_target()
+            self._num_starts += 1
+            self._target = self._open(wanted)
+        return self._place_one(self._target.conductor, idle[:1]) if self._target is not None else []
+
+    def _give_up_target(self) -> None:
+        """Have the target that was started ahead of time end with its next report: it is another trial's."""
+        if self._target is not None:
+            self._steps.note_replaced()
+            self._target.conductor.end.stop_reason = REPLACED
+            self._leaving.append(self._target)
+            self._target = None
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Close what has left its device; a target that has come to its end stays for the script to find."""
+        for stage in list(self._leaving):
+            if not stage.conductor.is_running:
+                self._leaving.remove(stage)
+                stage.conductor.close()
+                stage.close()

@@ -1,0 +1,161 @@
+"""What an executor and a worker in another process say to each other, and the worker's side of it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from headwater.errors import LineLost, StudyError
+from headwater.execute.lines import Line
+from headwater.execute.sending import receive_value
+from headwater.space import Space
+from headwater.trials import (
+    Brief,
+    Ended,
+    Event,
+    Expected,
+    Lane,
+    Noted,
+    Order,
+    Placement,
+    Reported,
+    Saved,
+    Started,
+    Stepped,
+    TrialGroup,
+)
+
+if TYPE_CHECKING:
+    from headwater.train.worker import Worker
+
+QUIET = (Expected, Noted, Stepped)
+"""Events after which nothing else could be placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BriefMessage:
+    """To a worker: what it must know of a study."""
+
+    study: str
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    """To a worker: what to run; its configurations are the codes of the space."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a worker: what came of the event that it waits with."""
+
+    order: Order | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """From a worker: what happened, and whether it waits for an answer."""
+
+    event: Event
+    awaits_order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """From a worker: its placement is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """From a worker: what ends the whole study."""
+
+    error: BaseException
+
+
+Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Idle | Raised
+
+
+def serve(line: Line) -> None:
+    """Run placements for the process at the other end, until it is gone."""
+    from headwater.train.machine import use_one_thread
+    from headwater.train.memory import keep_freed_memory
+
+    use_one_thread()
+    keep_freed_memory()
+    worker = RemoteWorker()
+    while True:
+        message = line.receive()
+        if isinstance(message, BriefMessage):
+            worker.learn(message)
+        else:
+            line.send(worker.run(message.placement, line))
+
+
+class RemoteWorker:
+    """The workers of all studies that this process was told of."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, tuple[Worker, Space]] = {}
+        self._faults: dict[str, BaseException] = {}
+
+    def learn(self, message: BriefMessage) -> None:
+        """Take in what a study is; what is wrong with it is said when it is to run."""
+        from headwater.train.worker import Worker
+
+        try:
+            brief: Brief = receive_value(message.packed)
+            self._workers[message.study] = Worker(brief), brief.space
+        except Exception as error:  # whatever the user's own classes raise when they are loaded
+            self._faults[message.study] = error
+
+    def run(self, placement: Placement, line: Line) -> Idle | Raised:
+        """Run a placement, and say how that went."""
+        is_pack = len(placement.groups) > 1
+
+        def tell(event: Event) -> Order | None:
+            awaits_order = isinstance(event, Reported) or (is_pack and isinstance(event, Ended | Saved | Started))
+            line.send(Told(event, awaits_order))
+            if not awaits_order:
+                return None
+            order: Order | None = line.receive().order
+            return None if order is None else replace(order, join=decode_groups(order.join, space))
+
+        try:
+            if placement.study in self._faults:
+                raise self._faults[placement.study]
+            worker, space = self._workers[placement.study]
+            worker.run(replace(placement, groups=decode_groups(placement.groups, space)), tell)
+        except LineLost:
+            raise
+        except BaseException as error:  # whatever it is, it is the study's to say
+            return Raised(_as_portable(error))
+        return Idle()
+
+
+def encode_groups(groups: tuple[TrialGroup, ...], space: Space) -> tuple[TrialGroup, ...]:
+    """Return groups whose configurations are codes: another process need not have the very same values."""
+    return tuple(
+        TrialGroup(lanes=tuple(replace(lane, config=space.encode(lane.config)) for lane in group.lanes))
+        for group in groups
+    )
+
+
+def decode_groups(groups: tuple[TrialGroup, ...], space: Space) -> tuple[TrialGroup, ...]:
+    """Return groups with their configurations, as the space of this process has the values."""
+    return tuple(TrialGroup(lanes=tuple(_decode(lane, space) for lane in group.lanes)) for group in groups)
+
+
+def _decode(lane: Lane, space: Space) -> Lane:
+    return replace(lane, config=space.decode(dict(lane.config)))
+
+
+def _as_portable(error: BaseException) -> BaseException:
+    """Return the exception if it can be sent, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own, of a moment ago
+    except Exception:  # of the many ways in which that can fail
+        return StudyError(f"{type(error).__name__}: {error}")
+    return error

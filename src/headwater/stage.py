@@ -1,0 +1,199 @@
+"""A study that is open: its record, its lease, and who conducts it."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from headwater.conduct.identity import create_study, require_same
+from headwater.conduct.limits import Limits
+from headwater.conduct.listeners import Listener
+from headwater.conduct.setup import StudySetup
+from headwater.conduct.study_conductor import StudyConductor
+from headwater.plan import Packing
+from headwater.search import Problem, Searcher, build_searcher
+from headwater.search.replicas import Replicated
+from headwater.space import Space
+from headwater.store import Lease, Recorder, Waiting, open_store, place_states, remove_folder
+from headwater.trials import (
+    Brief,
+    Lane,
+    Result,
+    Silence,
+    StatesPlace,
+    Surrogate,
+    TrialRecord,
+    Watcher,
+    average_replicas,
+)
+
+if TYPE_CHECKING:
+    from headwater.study import Study
+
+
+class TemporaryStates:
+    """A place for states that goes when nobody holds it any more: in this process, or in a folder that others see."""
+
+    def __init__(self, *, is_shared: bool) -> None:
+        self.url = tempfile.mkdtemp(prefix="headwater-") if is_shared else f"memory://headwater-{uuid4().hex}"
+        weakref.finalize(self, remove_folder, self.url)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a run has besides the study: where it trains, who watches, and how it is numbered."""
+
+    num_devices: int = 1
+    device: str = "cpu"
+    """What torch calls the kind of device."""
+    states: TemporaryStates | None = None
+    """Where the states of studies without a record go."""
+    watcher: Watcher = field(default_factory=Silence)
+    listeners: Sequence[Listener] = ()
+    keys: Iterator[int] = field(default_factory=count)
+    spreads: bool = False
+    """Whether it trains one trial, on all devices."""
+
+
+class OpenStudy:
+    """Opens a study in the record, new or as it was left, and closes it.
+
+    Raises:
+        StudyError: It cannot be run; then nothing was written.
+    """
+
+    def __init__(self, study: Study, limits: Limits, settings: RunSettings, *, is_new: bool) -> None:
+        self._study = study
+        self._states = settings.states
+        self._stack = ExitStack()
+        try:
+            self._setup = self._open_new(limits, settings) if is_new else self._open_known(limits, settings)
+            self.conductor = StudyConductor(self._setup)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """What the record calls it."""
+        return self._setup.recorder.info.name
+
+    def finish(self) -> Result:
+        """Conclude a run that has come to its end."""
+        self.conductor.finish()
+        result = self.conductor.result(str(self._study.storage or "memory"))
+        place = replace(self._setup.brief.states, kept=self.conductor.kept)
+        result = replace(result, loader=partial(load_best, self._study, result, place, self._states))
+        for callback in self._study.callbacks:
+            callback.on_result(result)
+        return result
+
+    def close(self) -> None:
+        """Let go of the record."""
+        self._stack.close()
+
+    def _open_new(self, limits: Limits, settings: RunSettings) -> StudySetup:
+        study, wanted = self._study, limits.num_trials
+        limits = replace(limits, num_trials=study.count_trials(wanted), max_epochs=study.max_epochs)
+        searcher = _build_searcher(study, limits, ())  # before anything is written: what cannot run leaves nothing
+        store = self._stack.enter_context(open_store(study.storage))
+        info = create_study(study, store, wanted)
+        lease = self._stack.enter_context(Lease(store, info))
+        return self._set_up(Recorder(store, info, _space_of(study), lease), searcher, limits, settings)
+
+    def _open_known(self, limits: Limits, settings: RunSettings) -> StudySetup:
+        study = self._study
+        store = self._stack.enter_context(open_store(study.storage))
+        info = store.study(study.name)
+        require_same(study, info)
+        total = study.count_trials(limits.num_trials or info.settings.get("num_trials"))
+        limits = replace(limits, num_trials=total, max_epochs=study.max_epochs)
+        lease = self._stack.enter_context(Lease(store, info, Waiting(tell=settings.watcher.tell)))
+        recorder = Recorder(store, info, _space_of(study), lease)
+        known = recorder.trials()
+        return self._set_up(recorder, _build_searcher(study, limits, known), limits, settings, known)
+
+    def _set_up(
+        self,
+        recorder: Recorder,
+        searcher: Searcher,
+        limits: Limits,
+        settings: RunSettings,
+        known: Sequence[TrialRecord] = (),
+    ) -> StudySetup:
+        study = self._study
+        folder = study.states
+        if study.storage is None and settings.states is not None:
+            folder = f"{settings.states.url}/{recorder.info.uuid}"
+        return StudySetup(
+            brief=make_brief(study, recorder.info.name, place_states(recorder, folder), settings),
+            recorder=recorder,
+            searcher=searcher,
+            limits=limits,
+            lanes=study.lanes if isinstance(study.lanes, int) else None,
+            packing=None if study.packing is None else Packing(study.packing),
+            save_every=study.save_every,
+            known=known,
+            watcher=settings.watcher,
+            listeners=[*study.callbacks, *settings.listeners],
+            spreads=settings.spreads,
+            keys=settings.keys,
+        )
+
+
+def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettings) -> Brief:
+    """Return what workers must know of a study."""
+    surrogate = study.surrogate if isinstance(study.surrogate, Surrogate) else None
+    is_target = surrogate is not None and surrogate.at == 1
+    return Brief(
+        study=name,
+        function=study.train,
+        space=_space_of(study),
+        states=states,
+        device=settings.device,
+        surrogate=surrogate,
+        compiles=is_target if study.compile is None else study.compile,
+        shares_loading=study.packing is not None,
+        chooses_threads=settings.spreads,
+        num_devices=settings.num_devices,
+    )
+
+
+def load_best(
+    study: Study, result: Result, place: StatesPlace, states: TemporaryStates | None
+) -> Any:  # Any: the user's own module, or a list of them
+    """Return the model of the best trial with the weights that were kept; `states` lives until then."""
+    from headwater.train.keeping import rebuild_models
+    from headwater.train.state_store import StateStore
+
+    number = place.kept[0] if place.kept is not None else None
+    config = next((trial.config for trial in result.trials if trial.number == number), result.best.config)
+    lane = Lane(number=number or 0, config=config, seed=study.seed)
+    models = rebuild_models(study.train, lane, StateStore(place).load_kept())
+    return models[0] if len(models) == 1 else models
+
+
+def _build_searcher(study: Study, limits: Limits, known: Sequence[TrialRecord]) -> Searcher:
+    problem = Problem(
+        space=_space_of(study),
+        metric=study.metric,
+        mode=study.mode,
+        seed=study.seed,
+        num_trials=limits.num_trials,
+        max_epochs=limits.max_epochs,
+        known=average_replicas(known, study.num_seeds),
+    )
+    searcher = build_searcher(study.search, problem)
+    return searcher if study.num_seeds == 1 else Replicated(searcher, study.num_seeds, known)
+
+
+def _space_of(study: Study) -> Space:
+    assert isinstance(study.space, Space)
+    return study.space

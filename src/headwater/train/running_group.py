@@ -1,0 +1,140 @@
+"""A group while it trains: what its trial is told at reports, and what is told of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from headwater.train.engines import LaneState
+from headwater.train.state_store import StateStore
+from headwater.trials import (
+    Decision,
+    Ended,
+    Ending,
+    Event,
+    Expected,
+    Order,
+    Report,
+    Reported,
+    Saved,
+    Started,
+    Stepped,
+    TrialGroup,
+)
+
+Tell: TypeAlias = Callable[[Event], Order | None]
+"""Takes what happened, and returns what is to be done about it."""
+Capture: TypeAlias = Callable[[int], LaneState | None]
+"""Copies the state of a lane, where the function could start again there."""
+
+STEPS_EVERY_S = 0.1
+"""So often is it told how many steps were taken."""
+
+
+class TurnClock:
+    """Knows since when the group that has the turn has it."""
+
+    def __init__(self) -> None:
+        self.since = time.perf_counter()
+
+    def charge(self, running: RunningGroup) -> None:
+        """Count what has passed for this group, and let another have the turn."""
+        now = time.perf_counter()
+        running.seconds += now - self.since
+        self.since = now
+
+
+class RunningGroup:
+    """One group at work. To its trial it is the control."""
+
+    def __init__(
+        self, key: int, group: TrialGroup, states: StateStore, tell: Tell, turn: TurnClock, *, is_packed: bool
+    ) -> None:
+        self.group = group
+        self.seconds = 0.0
+        """How long it has trained since its last report, but for the turn that it has now."""
+        self.on_step: Callable[[], None] = lambda: None
+        self._key = key
+        self._states = states
+        self._tell = tell
+        self._turn = turn
+        self._is_packed = is_packed
+        self._mates: tuple[TrialGroup, ...] = ()
+        self._num_steps = 0
+        self._num_untold = 0
+        self._told_s = turn.since
+
+    def start(self) -> bool:
+        """Say that the group is about to train; tell whether it is to."""
+        order = self._tell(Started(key=self._key, group=self.group.key))
+        return order is None or not order.leave
+
+    def end(self, ending: Ending) -> Ended:
+        """Return how it ended."""
+        self._tell_steps()
+        numbers = tuple(lane.number for lane in ending.lanes)
+        seconds, ending = self._take_seconds(), replace(ending, lanes=())
+        return Ended(key=self._key, group=self.group.key, ending=ending, numbers=numbers, seconds=seconds)
+
+    def expect(self, num_epochs: int) -> None:
+        """Pass on how many epochs there will be."""
+        self._tell(Expected(key=self._key, group=self.group.key, num_epochs=num_epochs))
+
+    def step(self, num_lanes: int) -> None:
+        """Count a step."""
+        self._num_steps += 1
+        self._num_untold += num_lanes
+        self.on_step()
+        if time.perf_counter() - self._told_s > STEPS_EVERY_S:
+            self._tell_steps()
+
+    def report(self, reports: Sequence[Report], capture: Capture) -> list[Decision]:
+        """Pass on what the lanes report, save and keep what is to be, and say who goes on."""
+        self._tell_steps()
+        order = self._tell(
+            Reported(
+                key=self._key,
+                group=self.group.key,
+                reports=tuple(reports),
+                num_steps=self._num_steps,
+                seconds=self._take_seconds(),
+            )
+        )
+        assert order is not None, "a report gets an order"
+        if order.save or order.keep is not None or self._is_packed:
+            answer = self._tell(self._save(order, capture))
+            self._mates += () if answer is None else answer.join
+        return [Decision.STOP if report.number in order.leave else Decision.CONTINUE for report in reports]
+
+    def take_mates(self) -> tuple[TrialGroup, ...]:
+        """Return the groups that are to join the pack, once."""
+        mates, self._mates = self._mates, ()
+        return mates
+
+    def _save(self, order: Order, capture: Capture) -> Saved:
+        begin = time.perf_counter()
+        saved = []
+        for number in order.save:
+            if (state := capture(number)) is not None:
+                self._states.put(number, state)
+                saved.append(number)
+        kept = None
+        if order.keep is not None and (best := capture(order.keep)) is not None:
+            self._states.keep(order.keep, best)
+            kept = order.keep, best.epoch
+        seconds = time.perf_counter() - begin
+        return Saved(key=self._key, group=self.group.key, numbers=tuple(saved), kept=kept, seconds=seconds)
+
+    def _tell_steps(self) -> None:
+        if self._num_untold:
+            self._tell(Stepped(key=self._key, group=self.group.key, num_lane_steps=self._num_untold))
+            self._num_untold = 0
+        self._told_s = time.perf_counter()
+
+    def _take_seconds(self) -> float:
+        """Return how long it has trained since this was asked last."""
+        self._turn.charge(self)
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds

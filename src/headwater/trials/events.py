@@ -1,0 +1,109 @@
+"""What happens while placements run, as it is told to who decides. Executors stamp each with its device and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime
+from headwater.trials.records import Ending, Report
+
+Finding: TypeAlias = Profile | Measurement | LoadingCost | TrainingTime | None
+"""What was measured; None where it could not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a placement."""
+
+    key: int
+    """The placement's."""
+    device: str = ""
+    time_s: float = 0.0
+    """By the clock of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEvent(Event):
+    """Something that happened to a group; it is known by the number of the first trial that it started with."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(GroupEvent):
+    """A group is about to train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected(GroupEvent):
+    """The function has said how many epochs it will train."""
+
+    num_epochs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped(GroupEvent):
+    """A group took steps; told now and then, for whoever watches."""
+
+    num_lane_steps: int
+    """So many since it was told last, counted once per lane."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported(GroupEvent):
+    """The lanes of a group reported an epoch, and wait for an order."""
+
+    reports: tuple[Report, ...]
+    num_steps: int
+    """How many steps the group has taken since it started."""
+    seconds: float
+    """How long it trained since its last report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved(GroupEvent):
+    """An order was carried out as far as states go; the answer may say who joins the pack."""
+
+    numbers: tuple[int, ...]
+    """The trials whose states are in their place now; a function that counts its own epochs has none."""
+    kept: tuple[int, int] | None = None
+    """The trial and the epoch of the weights that are kept as the best from now on."""
+    seconds: float = 0.0
+    """How long saving took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(GroupEvent):
+    """A group has ended; `numbers` are the trials that were still in it."""
+
+    ending: Ending
+    numbers: tuple[int, ...]
+    seconds: float
+    """How long it trained since its last report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Event):
+    """A placement that measures is done."""
+
+    finding: Finding
+    ending: Ending | None = None
+    """How a group ended that could not be measured to the end."""
+    numbers: tuple[int, ...] = ()
+    """The trials of that group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(Event):
+    """Whatever ran the placement is gone."""
+
+    reason: str
+    is_out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted(Event):
+    """Something worth a line happened where it runs."""
+
+    text: str
