@@ -1,7 +1,8 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
 from headwater.trials.deadline import Deadline
-from headwater.trials.parting import Question, Recipe
+from headwater.trials.parting import Question
+from headwater.trials.recipes import Recipe
 from headwater.trials.records import (
     Decision,
     Ending,
