@@ -1,6 +1,7 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
 from headwater.trials.deadline import Deadline
+from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
 from headwater.trials.parting import Question
 from headwater.trials.recipes import Recipe
 from headwater.trials.records import (
@@ -22,10 +23,13 @@ from headwater.trials.result import Result
 from headwater.trials.surrogate import Surrogate, Trust
 
 __all__ = [
+    "ChosenWay",
     "Deadline",
     "Decision",
     "Ending",
+    "KindProfile",
     "Lane",
+    "Learnt",
     "Measurement",
     "Outcome",
     "Profile",
