@@ -1,7 +1,7 @@
 """The functions that a recipe may name: a closed table, so that what was loaded can compute and do nothing else.
 
-None of them calls what it is given, writes anywhere or reads anything but its arguments. The one exception is `key` of
-`max`, `min` and `sorted`, which recipes only ever give a function of this table.
+None of them writes anywhere, reads anything but its arguments or calls what it is given, save for the keywords in
+`CALLED`, which recipes only ever give functions of this table.
 """
 
 from __future__ import annotations
@@ -171,9 +171,11 @@ _BUILTINS = (
 )  # fmt: skip
 _OURS = (read_section, name_type, make_list, make_tuple, make_dict, join_pieces, fill_in)
 _KEYWORDS = frozenset({
-    "abs_tol", "axis", "base", "ddof", "dtype", "encoding", "indent", "keepdims", "key", "maxsplit", "ndigits",
-    "rel_tol", "reverse", "sep", "sort_keys", "start", "width",
+    "abs_tol", "axis", "base", "ddof", "default", "dtype", "encoding", "indent", "keepdims", "key", "maxsplit",
+    "ndigits", "rel_tol", "reverse", "sep", "sort_keys", "start", "width",
 })  # fmt: skip
+CALLED = frozenset({"key", "default"})
+"""Keywords of `max`, `min`, `sorted` and `json.dumps` whose values are called."""
 _NUMPY = frozenset({
     "all", "any", "allclose", "amax", "amin", "arange", "argmax", "argmin", "array", "array_equal", "asarray",
     "average", "clip", "concatenate", "cumsum", "dot", "interp", "isclose", "linspace", "max", "mean", "median", "min",

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from headwater.space import Config
 from headwater.trials.constants import NO_OPTIONS, Json, Options, name_option, read_constant, write_constant
-from headwater.trials.functions import Function, allows, find_function, find_name
+from headwater.trials.functions import CALLED, Function, allows, find_function, find_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +180,10 @@ def _is_allowed(name: str, call: Call) -> bool:
     """Tell whether a function may be given what it is: what it calls has to be in the table too."""
     named = zip(reversed(call.keywords), reversed(call.args), strict=False)
     return all(
-        allows(name, keyword)
-        and (keyword != "key" or (isinstance(value, Constant) and find_name(value.value) is not None))
+        allows(name, keyword) and (keyword not in CALLED or (isinstance(value, Constant) and _is_tame(value.value)))
         for keyword, value in named
     )
+
+
+def _is_tame(value: Any) -> bool:
+    return not callable(value) or find_name(value) is not None
