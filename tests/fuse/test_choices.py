@@ -24,6 +24,7 @@ from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.strategies import Strategies
 from headwater.trials import Recipe
+from headwater.trials.recipes import Constant, Key
 
 NUM_STEPS = 5
 X = torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -325,7 +326,7 @@ def test_where_choices_clash_lanes_part_by_what_the_factory_asked_for(name: str)
     choices, reason = CLASHES[name]
     roster = Roster([{"size": 1, "kind": "a"}, {"size": 2, "kind": "b"}, {"size": 3, "kind": "b"}])
     for key in ("size", "kind"):
-        roster.note(Recipe(key, lambda config, key=key: config[key]))  # type: ignore[misc]  # mypy cannot type it
+        roster.note(Recipe(key, Key((key,))))
     fused = fuse_models(build(stacked, choices), roster)
     with LaneMode(roster, RULES), pytest.raises(LanesPart, match=reason):
         fused(X)
@@ -350,7 +351,7 @@ def test_where_nothing_was_asked_for_choices_that_clash_train_apart() -> None:
 
 def test_torch_gets_the_numbers_of_the_lane_that_is_built() -> None:
     mode = make_mode(2)
-    size = PerLane((2, 3), mode.roster, Recipe("size", lambda config: 0))
+    size = PerLane((2, 3), mode.roster, Recipe("size", Constant(0)))
     with mode:
         for place, own in enumerate((2, 3)):
             with answering_for(mode.roster, place):

@@ -6,7 +6,7 @@ import copy
 import math
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Number, Real
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.train.recipes import require_round_trip
 from torch import nn
 
 from headwater.errors import LanesPart
 from headwater.fuse.per_lane import PerLane, PerLaneText, lane_value
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
+from headwater.trials.recipes import Key
 
 CONFIGS = [{"x": 1.5, "name": "ReLU"}, {"x": -2.0, "name": "Tanh"}, {"x": 4.0, "name": "ReLU"}]
 BINARY = [
@@ -31,8 +33,12 @@ FLOATS = st.floats(-1e6, 1e6).filter(lambda value: abs(value) > 1e-6)
 
 
 @pytest.fixture
-def roster() -> Roster:
-    return Roster(CONFIGS)
+def roster() -> Iterator[Roster]:
+    """Lend a roster; what its lanes part by has to be data."""
+    roster = Roster(CONFIGS)
+    yield roster
+    if roster.question is not None and roster.question.recipe is not None:
+        require_round_trip(roster.question.recipe, CONFIGS)
 
 
 def by_lane(value: Any) -> list[Any]:
@@ -61,7 +67,7 @@ def test_a_value_that_all_lanes_share_is_plain(roster: Roster) -> None:
 
 @pytest.mark.parametrize("ask", [int, float, bool, hash, range, {1: 2}.get, lambda v: [0] * v, lambda v: {v: 1}])
 def test_lanes_part_by_the_recipe_of_the_value(roster: Roster, ask: Callable[[Any], Any]) -> None:
-    value = PerLane((1, 0, 3), roster, Recipe("layers", lambda config: config["x"]))
+    value = PerLane((1, 0, 3), roster, Recipe("layers", Key(("x",))))
     with pytest.raises(LanesPart):
         ask(value)
     assert roster.question is not None
@@ -69,7 +75,7 @@ def test_lanes_part_by_the_recipe_of_the_value(roster: Roster, ask: Callable[[An
 
 
 def test_the_recipe_follows_the_arithmetic(roster: Roster) -> None:
-    value = PerLane([config["x"] for config in CONFIGS], roster, Recipe("x", lambda config: config["x"]))
+    value = PerLane([config["x"] for config in CONFIGS], roster, Recipe("x", Key(("x",))))
     with pytest.raises(LanesPart):
         int(2 * abs(value) + 1)
     assert roster.question is not None
@@ -160,7 +166,7 @@ WORDS = ("ReLU", "Tanh", "ReLU")
     ],
 )  # fmt: skip
 def test_lanes_part_by_a_word(roster: Roster, ask: Callable[[Any], Any]) -> None:
-    word = PerLaneText(("ReLU", "Tanh", "ReLU6"), roster, Recipe("name", lambda config: config["name"]))
+    word = PerLaneText(("ReLU", "Tanh", "ReLU6"), roster, Recipe("name", Key(("name",))))
     with pytest.raises(LanesPart):
         ask(word)
     assert roster.question is not None

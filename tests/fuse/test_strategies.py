@@ -8,9 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from tests.train.lab import Notebook
+from torch import Tensor, nn
 
 from headwater.fuse.strategies import NUM_BORROWINGS, NUM_LAPS, Strategies, rehearse
+from headwater.train import Trial
+from headwater.train.running import Workshop, run_group
+from headwater.trials import ChosenWay, Lane, Learnt, Outcome, TrialGroup
 
 
 class Stopwatch:
@@ -142,6 +146,84 @@ def test_what_was_measured_can_go_to_another_process() -> None:
     assert moved.seconds == strategies.seconds
     assert moved.choose("key", {}, size=64) in {"a", "b"}
     assert moved.race(Model(), ["a", "b"], "layer", "kind") == "a"
+
+
+def test_ways_chosen_elsewhere_are_adopted_without_measuring() -> None:
+    elsewhere, watch = Stopwatch(), Stopwatch()
+    measured, strategies = Strategies(clock=elsewhere.read), Strategies(clock=watch.read)
+    key = ("linear", (2, 3), torch.float32)
+    measured.choose(key, {"a": elsewhere.way("a", 2.0), "b": elsewhere.way("b", 1.0)}, size=64)
+    run_race(elsewhere, measured, Model(), {"a": 2.0, "b": 1.0})
+    strategies.adopt(Learnt.from_json(Learnt(strategies=measured.export()).to_json()).strategies)
+    ways = {"a": watch.way("a", 1.0), "b": watch.way("b", 2.0)}
+    assert [strategies.choose(key, ways, size) for size in (64, 100, 5)] == ["b"] * 3
+    assert run_race(watch, strategies, Model(), {"a": 1.0, "b": 2.0}) == ["b"] * (2 * NUM_LAPS + 3)
+    assert not watch.runs
+    assert set(strategies.export()) == set(measured.export())
+
+
+def test_what_was_adopted_and_not_used_yet_is_handed_on() -> None:
+    ways = (ChosenWay(key="'key'", magnitude=3, way="a"), ChosenWay(key="'key'", magnitude=9, way="b"))
+    strategies = Strategies()
+    strategies.adopt(ways)
+    assert strategies.export() == ways
+
+
+def test_an_adopted_way_that_is_not_on_offer_is_measured() -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    strategies.adopt([ChosenWay(key="'key'", magnitude=1, way="gone")])
+    assert strategies.choose("key", {"a": watch.way("a", 2.0), "b": watch.way("b", 1.0)}) == "b"
+    assert watch.runs
+
+
+def test_an_adopted_size_lends_its_way_until_another_has_come_often() -> None:
+    watch = Stopwatch()
+    strategies = Strategies(clock=watch.read)
+    strategies.adopt([ChosenWay(key="'key'", magnitude=7, way="a")])
+    ways = {"a": watch.way("a", 2.0), "b": watch.way("b", 1.0)}
+    choices = [strategies.choose("key", ways, size=5) for _ in range(NUM_BORROWINGS + 1)]
+    assert choices == ["a"] * NUM_BORROWINGS + ["b"]
+
+
+def test_a_preset_way_comes_before_an_adopted_one() -> None:
+    strategies = Strategies(preset=["b"])
+    strategies.adopt([ChosenWay(key="'key'", magnitude=1, way="a")])
+    assert strategies.choose("key", {"a": lambda: None, "b": lambda: None}) == "b"
+
+
+def test_lanes_of_another_process_choose_as_the_first_did_and_measure_nothing() -> None:
+    def read_no_clock() -> float:
+        raise AssertionError("something was measured")
+
+    first = Strategies()
+    train_lanes(first)
+    assert {key[0] for key, _ in first.choices if isinstance(key, tuple)} >= {"convolution", "linear"}
+    second = Strategies(clock=read_no_clock)
+    second.adopt(Learnt.from_json(Learnt(strategies=first.export()).to_json()).strategies)
+    train_lanes(second)
+    assert second.choices
+    assert second.choices.items() <= first.choices.items()
+    assert set(second.export()) == set(first.export())
+
+
+def train_lanes(strategies: Strategies) -> None:
+    """Train three lanes of a small model until all races are over."""
+
+    def train(trial: Trial) -> None:
+        readout = nn.Linear(144, 2)
+        model = trial.prepare_model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), readout))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        for _ in range(2 * NUM_LAPS + 4):
+            optimizer.zero_grad()
+            loss = model(torch.ones(5, 1, 8, 8)).square().mean() + readout(torch.ones(3, 144)).sum()
+            loss.backward()
+            optimizer.step()
+        trial.report(loss=loss.item())
+
+    lanes = tuple(Lane(number=number, config={"lr": 0.1 * number}, seed=0) for number in range(1, 4))
+    ending = run_group(Workshop(train, strategies=strategies), TrialGroup(lanes=lanes), Notebook())
+    assert ending.outcome is Outcome.DONE, ending
 
 
 def test_a_rehearsal_touches_no_gradient() -> None:

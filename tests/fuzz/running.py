@@ -72,6 +72,12 @@ def run_program(program: Program, folder: Path) -> Ways:
     return Ways(plain=plain, alone=_read(alone, program), lanes=_read(lanes, program), num_apart=notes)
 
 
+def act_on_program(program: Program, folder: Path, act: Callable[[ModuleType], Any]) -> Any:
+    """Do something with a program as a module, and keep what it prints to oneself."""
+    with _limited(MAX_SECONDS), _quiet():
+        return _with_module(_write_files(program, folder), act)
+
+
 def _write_files(program: Program, folder: Path) -> dict[str, Path]:
     texts = write_program(program)
     other = f"other_{program.seed}_{program.index}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from tests.train.recipes import require_round_trip
 
 from headwater.train import Trial
 from headwater.train.engines import LaneState
@@ -94,13 +95,20 @@ def run(
     decide: Decide = go_on,
     states: Sequence[LaneState] | None = None,
     always_fuse: bool = True,
+    checks: bool = True,
 ) -> Run:
-    """Run the function once for these configurations, and from these states if there are any."""
+    """Run the function once for these configurations, and from these states if there are any.
+
+    What parts them has to be data, too.
+    """
     numbered = configs if isinstance(configs, Mapping) else dict(enumerate(configs))
     notes = Notebook(decide)
     lanes = open_lanes(numbered, states[0].epoch if states else 0)
     workshop = Workshop(function, always_fuse=always_fuse)
-    return Run(run_group(workshop, TrialGroup(lanes=lanes), notes, states), notes)
+    ending = run_group(workshop, TrialGroup(lanes=lanes), notes, states)
+    if checks and ending.question is not None and ending.question.recipe is not None:
+        require_round_trip(ending.question.recipe, [*numbered.values()])
+    return Run(ending, notes)
 
 
 def run_done(*args: Any, **kwargs: Any) -> Notebook:

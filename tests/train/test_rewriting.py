@@ -18,16 +18,13 @@ from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
 from headwater.fuse.tools import answering
 from headwater.trials import Outcome, Recipe
+from headwater.trials.recipes import Key
 
 ROSTER = Roster([{"x": 2.5}, {"x": 4.0}])
 
 
-def x_of(config: Any) -> Any:
-    return config["x"]
-
-
 def per_lane() -> Any:
-    return PerLane([2.5, 4.0], ROSTER, Recipe("x", x_of))
+    return PerLane([2.5, 4.0], ROSTER, Recipe("x", Key(("x",))))
 
 
 def test_calls_go_lane_by_lane() -> None:

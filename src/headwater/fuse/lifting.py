@@ -23,6 +23,8 @@ from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
 from headwater.fuse.roster import Roster
 from headwater.trials import Recipe
+from headwater.trials.functions import fill_in, join_pieces, make_dict, make_list, make_tuple, unbind
+from headwater.trials.recipes import Call, Constant, Expression
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -174,36 +176,34 @@ def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     """Write down how the answer follows from the configuration, if everything in it does."""
     if _differs_in_tensors((*args, *kwargs.values())):
         return None
-    if not all(isinstance(each, PerLaneMapping) or each.recipe is not None for each in _stand_ins((args, kwargs))):
+    if not all(each.recipe is not None for each in _stand_ins((args, kwargs))):
         return None
-
-    def evaluate(config: Any) -> Any:
-        return function(*(_evaluate(arg, config) for arg in args), **_evaluate(kwargs, config))
-
-    return Recipe(f"{_name(function)}({', '.join(map(_label, (*args, *kwargs.values())))})", evaluate)
+    given = (*args, *kwargs.values())
+    plain, owner = unbind(function)
+    source = Call(plain, (*map(Constant, owner), *map(_express, given)), tuple(kwargs))
+    return Recipe(f"{_name(function)}({', '.join(map(_label, given))})", source)
 
 
 def _differs_in_tensors(values: Sequence[Any]) -> bool:
     return _differs(values, True) and any(is_lane_tensor(tensor) for tensor in tensors(values))
 
 
-def _evaluate(value: Any, config: Any) -> Any:
+def _express(value: Any) -> Expression:
     kind = type(value)
-    if kind in STAND_INS:
-        return value.recipe.evaluate(config)
-    if isinstance(value, PerLaneMapping):
-        return value.evaluate(config)
+    if kind in STAND_INS or isinstance(value, PerLaneMapping):
+        source: Expression = value.recipe.source
+        return source
     if kind is dict:
-        return {key: _evaluate(item, config) for key, item in value.items()}
-    return kind(_evaluate(item, config) for item in value) if kind in _LISTS else value
+        return Call(make_dict, (Constant([*value]), *map(_express, value.values())))
+    return (
+        Call(make_list if kind is list else make_tuple, (*map(_express, value),)) if kind in _LISTS else Constant(value)
+    )
 
 
 def _label(value: Any) -> str:
     kind = type(value)
-    if kind in STAND_INS:
+    if kind in STAND_INS or isinstance(value, PerLaneMapping):
         return str(value.recipe.label)
-    if isinstance(value, PerLaneMapping):
-        return "config"
     if kind is dict:
         return f"{{{', '.join(f'{key!r}: {_label(item)}' for key, item in value.items())}}}"
     return f"[{', '.join(map(_label, value))}]" if kind in _LISTS else repr(value)
@@ -211,7 +211,7 @@ def _label(value: Any) -> str:
 
 def _name(function: Any) -> str:
     name: str = getattr(function, "__name__", "") or repr(function)
-    return name.lstrip("_")
+    return name.strip("_")
 
 
 def _consumes(function: Any) -> bool:
@@ -225,27 +225,6 @@ def _reads_tensors(function: Any) -> bool:
 
 def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
     return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
-
-
-def join_pieces(*pieces: Any) -> str:
-    """Write an f-string: its words, and its values with their conversion and format."""
-    return "".join([_write(piece) for piece in pieces])
-
-
-def _write(piece: Any) -> str:
-    if isinstance(piece, str):
-        return piece
-    value, conversion, spec = piece
-    convert = _CONVERSIONS.get(conversion)
-    return format(value if convert is None else convert(value), spec)
-
-
-_CONVERSIONS: Mapping[int, Function] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
-
-
-def fill_in(a: Any, b: Any) -> Any:
-    """Fill values into a text."""
-    return a % b
 
 
 def own(value: Any) -> Any:

@@ -15,7 +15,7 @@ class Operators:
 
     __slots__ = ()
 
-    def _map(self, operation: Operation, label: str) -> Any:
+    def _map(self, operation: Operation, label: str, *rest: Any) -> Any:
         raise NotImplementedError
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
@@ -133,7 +133,7 @@ class Operators:
         return self._map(operator.abs, "abs({})")
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self._map(lambda value: round(value, digits), "round({})")
+        return self._map(round, "round({})", digits)
 
     def __trunc__(self) -> Any:
         return self._map(math.trunc, "trunc({})")

@@ -17,8 +17,8 @@ from typing import Any
 from headwater.errors import CannotFuseError
 from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import Roster
-from headwater.space import Config
 from headwater.trials import Recipe
+from headwater.trials.recipes import Call, Constant
 
 _NO_NUMBERS = (list, tuple, bytes)
 _OURS = frozenset({"torch", "headwater"})
@@ -81,16 +81,8 @@ def run_by_lane(
     if len(set(kinds)) == 1:
         raise cause
     name = getattr(operation, "__name__", "it")
-    failing = None if recipe is None else Recipe(f"what {recipe.label} raises", lambda config: _failure(recipe, config))
+    failing = None if recipe is None else Recipe(f"what {recipe.label} raises", recipe.source, asks_failure=True)
     raise roster.part(failing, f"for some lanes only, {name} fails: {cause!r}", kinds) from cause
-
-
-def _failure(recipe: Recipe, config: Mapping[str, Any]) -> str:
-    try:
-        recipe.evaluate(config)
-    except Exception as error:  # whatever the user's values make of it
-        return type(error).__name__
-    return ""
 
 
 def gather(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
@@ -121,7 +113,9 @@ def gather(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
 
 
 def _item(recipe: Recipe | None, key: Any) -> Recipe | None:
-    return None if recipe is None else Recipe(f"{recipe.label}[{key!r}]", lambda config: recipe.evaluate(config)[key])
+    if recipe is None:
+        return None
+    return Recipe(f"{recipe.label}[{key!r}]", Call(operator.getitem, (recipe.source, Constant(key))))
 
 
 class PerLane(Operators):
@@ -229,12 +223,12 @@ class PerLane(Operators):
     def __hash__(self) -> int:
         return hash(self.one())
 
-    def _map(self, operation: Operation, label: str) -> Any:
+    def _map(self, operation: Operation, label: str, *rest: Any) -> Any:
         recipe = self.recipe
         if recipe is not None:
-            evaluate = recipe.evaluate
-            recipe = Recipe(label.format(recipe.label), lambda config: operation(evaluate(config)))
-        return self._by_lane(operation, [(value,) for value in self.values], recipe)
+            source = Call(operation, (recipe.source, *map(Constant, rest)))
+            recipe = Recipe(label.replace("{}", recipe.label), source)
+        return self._by_lane(operation, [(value, *rest) for value in self.values], recipe)
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
         if not isinstance(other, PerLane) and (isinstance(other, _NO_NUMBERS) or hasattr(other, "__torch_function__")):
@@ -261,14 +255,11 @@ def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
 
 def _combine(recipe: Recipe | None, other: Any, operation: Operation, symbol: str, swapped: bool) -> Recipe | None:
     """Write down how the result of an operation follows from the configuration, if both operands do."""
-    other_recipe = other.recipe if isinstance(other, PerLane) else Recipe(repr(other), lambda config: other)
+    other_recipe = other.recipe if isinstance(other, PerLane) else Recipe(repr(other), Constant(other))
     if recipe is None or other_recipe is None:
         return None
     left, right = (other_recipe, recipe) if swapped else (recipe, other_recipe)
-    return Recipe(
-        f"{left.label} {symbol} {right.label}",
-        lambda config: operation(left.evaluate(config), right.evaluate(config)),
-    )
+    return Recipe(f"{left.label} {symbol} {right.label}", Call(operation, (left.source, right.source)))
 
 
 class PerLaneText(PerLane):
@@ -291,10 +282,10 @@ class PerLaneText(PerLane):
         return iter(self.one())
 
     def __getitem__(self, key: Any) -> Any:
-        return self._map(lambda text: text[key], f"{{}}[{key!r}]")
+        return self._map(operator.getitem, f"{{}}[{key!r}]", key)
 
     def __contains__(self, item: Any) -> bool:
-        return bool(self._apply(lambda text, part: part in text, item, symbol="contains"))
+        return bool(self._apply(operator.contains, item, symbol="contains"))
 
 
 class PerLaneThing(PerLane):
@@ -331,13 +322,14 @@ class PerLaneMapping(Mapping[str, Any]):
     def keeping(self) -> PerLaneMapping:
         """Return one that hands out whatever differs by lane, to be taken by lane."""
 
+    @property
     @abstractmethod
-    def evaluate(self, config: Config) -> Any:
-        """Return what a trial of this configuration has in the place of this one."""
+    def recipe(self) -> Recipe:
+        """What a trial of a configuration has in the place of this one."""
 
     def by_lane(self) -> list[Any]:
         """Return what each lane alone would have."""
-        return [self.evaluate(self.roster.configs[member]) for member in self.roster.members]
+        return [self.recipe.evaluate(self.roster.configs[member]) for member in self.roster.members]
 
 
 def _give(value: Any) -> Any:

@@ -106,6 +106,8 @@ class Roster:
 
         The note stays even if torch or the user's code swallows the signal and fails in another way.
         """
+        if recipe is not None and not answers:
+            answers = [repr(self._evaluate(recipe, place)) for place in range(len(self))]
         self.question = Question(recipe, reason, tuple(answers))
         return LanesPart(reason)
 

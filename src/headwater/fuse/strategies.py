@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+
+from headwater.trials import ChosenWay
 
 Way: TypeAlias = Callable[[], Any]
 Key: TypeAlias = tuple[Hashable, int]
@@ -69,6 +71,7 @@ class Strategies:
         self._preset = tuple(preset)
         self._num_borrowings: dict[Key, int] = {}
         self._measured: dict[Hashable, list[int]] = {}
+        self._adopted: dict[str, dict[int, str]] = {}
         self._races: WeakKeyDictionary[Any, _Race] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,6 +86,17 @@ class Strategies:
         """Whether some race is over."""
         return any(isinstance(key, tuple) and key[:1] == (RACE,) for key, _ in self.choices)
 
+    def export(self) -> tuple[ChosenWay, ...]:
+        """Return what was chosen, also elsewhere, as plain data that another process can adopt."""
+        own = {(repr(key), magnitude): way for (key, magnitude), way in self.choices.items()}
+        adopted = {(text, size): way for text, by_size in self._adopted.items() for size, way in by_size.items()}
+        return tuple(ChosenWay(key=key, magnitude=size, way=way) for (key, size), way in (adopted | own).items())
+
+    def adopt(self, ways: Iterable[ChosenWay]) -> None:
+        """Go by what was measured on such a device elsewhere, where nothing was measured here; presets come first."""
+        for item in ways:
+            self._adopted.setdefault(item.key, {})[item.magnitude] = item.way
+
     def choose(self, key: Hashable, ways: Mapping[str, Way], size: int = 1) -> str:
         """Return the name of the fastest way, timing each of them where nothing is known yet."""
         sized = (key, size.bit_length())
@@ -91,6 +105,8 @@ class Strategies:
             return choice
         preset = (*self._preset, *(LANE_BY_LANE if torch.are_deterministic_algorithms_enabled() else ()))
         choice = next((name for name in preset if name in ways), None)
+        if choice is None and self._recall(key, ways):
+            return self.choose(key, ways, size)
         self.choices[sized] = choice or self._fastest(sized, ways)
         self._measured.setdefault(key, []).append(sized[1])
         return self.choices[sized]
@@ -110,12 +126,22 @@ class Strategies:
                 return names[0]
             race = self._races[owner] = _Race(names, runner, kind)
         key = ((RACE, *names, race.kind), 1)
-        if key not in self.choices and runner is not None:
+        if key not in self.choices and runner is not None and not self._recall(key[0], names):
             race.pass_by(runner, kind, self._clock)
             if race.is_over:
                 self.seconds[key] = race.best_laps
                 self.choices[key] = min(names, key=lambda name: race.best_laps[name])
         return self.choices.get(key, race.current)
+
+    def _recall(self, key: Hashable, names: Collection[str]) -> bool:
+        """Take over what was adopted for a key, at its first use; tell whether there was anything that is on offer."""
+        adopted = self._adopted.pop(repr(key), {}) if self._adopted else {}
+        offered = {magnitude: way for magnitude, way in adopted.items() if way in names}
+        for magnitude, way in offered.items():
+            if (key, magnitude) not in self.choices:
+                self.choices[key, magnitude] = way
+                self._measured.setdefault(key, []).append(magnitude)
+        return bool(offered)
 
     def _borrow(self, sized: Key) -> str | None:
         """Return the choice of the nearest size, unless this one has come often enough to be worth measuring."""

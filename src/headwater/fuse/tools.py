@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,7 @@ from headwater.fuse.lifting import (
     ROSTER,
     STAND_INS,
     Function,
-    fill_in,
     guard,
-    join_pieces,
     lift,
     log,
     name_attribute,
@@ -30,6 +29,7 @@ from headwater.fuse.lifting import (
 from headwater.fuse.per_lane import PerLane, PerLaneMapping
 from headwater.fuse.rewriting import Rewrites, is_users_module
 from headwater.fuse.roster import Roster
+from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
     "answering",
@@ -75,22 +75,14 @@ def same_thing(a: Any, b: Any) -> Any:
     if a is b:
         return True
     if type(a) in STAND_INS or type(b) in STAND_INS:
-        return lift(_is, a, b)
+        return lift(operator.is_, a, b)
     return False
 
 
 def other_thing(a: Any, b: Any) -> Any:
     """Answer `a is not b`."""
     if type(a) in STAND_INS or type(b) in STAND_INS:
-        return False if a is b else lift(_is_not, a, b)
-    return a is not b
-
-
-def _is(a: Any, b: Any) -> bool:
-    return a is b
-
-
-def _is_not(a: Any, b: Any) -> bool:
+        return False if a is b else lift(operator.is_not, a, b)
     return a is not b
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -74,6 +74,12 @@ class Space:
     def domains(self) -> Mapping[str, Domain]:
         """The domains by dotted key, without those that conditions return."""
         return MappingProxyType(self._domains)
+
+    @property
+    def options(self) -> Mapping[str, Sequence[Any]]:  # Any: as for Config
+        """The values that can be told by their place: constants and those of choices and grids, by dotted key."""
+        listed = {key: domain.options for key, domain in self._domains.items() if isinstance(domain, Choice | Grid)}
+        return {key: (value,) for key, value in self._constants.items()} | listed
 
     @property
     def size(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Number
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from headwater.fuse.per_lane import PerLaneMapping, PerLaneText, PerLaneThing, lane_value
 from headwater.fuse.roster import Roster
 from headwater.space import Config
-from headwater.space.configuration import freeze
 from headwater.trials import Recipe
+from headwater.trials.functions import name_type, read_section
+from headwater.trials.recipes import Call, Constant, Key
 
 
 class LaneConfig(PerLaneMapping):
@@ -33,16 +35,16 @@ class LaneConfig(PerLaneMapping):
         """Return one that hands out whatever differs by lane."""
         return LaneConfig(self.roster, self._path, keeps=True)
 
-    def evaluate(self, config: Config) -> Any:
-        """Return what a trial of this configuration has in the place of this one."""
-        section = _look_up(config, self._path)
-        return freeze(section) if isinstance(section, dict) else section
+    @property
+    def recipe(self) -> Recipe:
+        """What a trial of a configuration has in the place of this one."""
+        return Recipe("config", Call(read_section, (Key(self._path),)))
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self:
-            raise KeyError(key)
         path = (*self._path, key)
-        recipe = Recipe(".".join(path), lambda config: _look_up(config, path))
+        if not all(_has(config, path) for config in self._configs()) and key not in self:
+            raise KeyError(key)
+        recipe = Recipe(".".join(path), Key(path))
         own = self.roster.place
         values = [_look_up(config, path) for config in self._configs() if own is None or _has(config, path)]
         if all(isinstance(value, Mapping) for value in values):
@@ -60,16 +62,16 @@ class LaneConfig(PerLaneMapping):
         if self._keeps or is_number or type(value) is kinds.copy().pop():
             return value.one() if self.roster.place is not None and _is_thing(value) else value
         if len(kinds) > 1 and self.roster.place is None:
-            kind = Recipe(f"type({recipe.label})", lambda config: type(recipe.evaluate(config)).__name__)
+            kind = Recipe(f"type({recipe.label})", Call(name_type, (recipe.source,)))
             raise self.roster.part(kind, f"values of `{recipe.label}` are of different types")
         return value.one()
 
     def __contains__(self, key: object) -> bool:
-        recipe = Recipe(f"{key!r} in config", lambda config: key in self._section(config))
+        recipe = Recipe(f"{key!r} in config", Call(operator.contains, (Key(self._path), Constant(key))))
         return bool(self._agreed(recipe, f"the code asks whether a trial has {key!r}, and only some do"))
 
     def __iter__(self) -> Iterator[str]:
-        recipe = Recipe("keys of config", lambda config: tuple(self._section(config)))
+        recipe = Recipe("keys of config", Call(tuple, (Key(self._path),)))
         reason = "the code lists the keys of the configuration, and lanes have different ones"
         return iter(self._agreed(recipe, reason))
 
@@ -101,7 +103,7 @@ class LaneConfig(PerLaneMapping):
     def _text(self, write: Callable[[Any], str]) -> str:
         if self.roster.shows:
             return write(dict(self.keeping()))
-        recipe = Recipe(f"{write.__name__}(config)", lambda config: write(self.evaluate(config)))
+        recipe = Recipe(f"{write.__name__}(config)", Call(write, (self.recipe.source,)))
         return str(self._agreed(recipe, "the code makes text of the configuration"))
 
     def _agreed(self, recipe: Recipe, reason: str) -> Any:
@@ -120,10 +122,6 @@ class LaneConfig(PerLaneMapping):
 
     def _configs(self) -> list[Config]:
         return [self.roster.configs[member] for member in self.roster.members]
-
-    def _section(self, config: Config) -> Mapping[str, Any]:
-        section: Mapping[str, Any] = _look_up(config, self._path)
-        return section
 
 
 def _is_thing(value: Any) -> bool:

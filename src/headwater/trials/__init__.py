@@ -17,8 +17,10 @@ from headwater.trials.events import (
 )
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
 from headwater.trials.objective import INFEASIBLE, Objective
-from headwater.trials.parting import Question, Recipe
 from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
+from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
+from headwater.trials.parting import Question
+from headwater.trials.recipes import Recipe
 from headwater.trials.records import (
     Decision,
     Ending,
@@ -38,6 +40,7 @@ from headwater.trials.watching import Pulse, Silence, Watcher
 __all__ = [
     "INFEASIBLE",
     "Brief",
+    "ChosenWay",
     "Deadline",
     "Decision",
     "Device",
@@ -47,7 +50,9 @@ __all__ = [
     "Expected",
     "Finding",
     "GroupEvent",
+    "KindProfile",
     "Lane",
+    "Learnt",
     "LoadingCost",
     "Lost",
     "Measured",

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.space import Config
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a value follows from a trial's configuration, so that lanes can be sorted by it before they start."""
-
-    label: str
-    evaluate: Callable[[Config], Any]
+from headwater.trials.recipes import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +16,4 @@ class Question:
     """What sorts them, or None where only their tensors can tell."""
     reason: str
     answers: tuple[Any, ...] = ()
-    """What each lane would have answered, where there is no recipe."""
+    """What each lane would have answered, as a truth or a text; where the recipe cannot be sent, it is sorted by it."""
