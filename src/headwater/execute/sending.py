@@ -1,0 +1,325 @@
+"""Functions and what they refer to, as bytes for a process that has the same files and inherits nothing.
+
+What can be imported goes by module and name. Everything else goes by value: lambdas, closures, and what was defined in
+the main script, a notebook or a file that `headwater run` has loaded. Functions that shared their globals share them in
+the receiver too, in a module of the same name, with their source, so that they can be compiled anew there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import io
+import linecache
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, NewType, TypeAlias
+
+import cloudpickle
+from cloudpickle.cloudpickle import _dynamic_class_reduce
+
+from headwater.errors import StudyError
+from headwater.execute.data_files import DataReader, DataWriter, Sent
+from headwater.execute.script_modules import describe_module, is_importable, list_scripts, open_module
+from headwater.execute.unsendable import describe_unsendable
+
+_GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_COPIED = ("__defaults__", "__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__")
+
+_CACHED = type(lru_cache(len))
+
+Namespace: TypeAlias = dict[str, Any]  # Any: whatever a module holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A value, and what the receiver must know and have before it opens it."""
+
+    path: tuple[str, ...]
+    folder: str
+    arguments: tuple[str, ...]
+    sources: Mapping[str, str]
+    """The text of each file that code was compiled from, as it was then."""
+    modules: Mapping[str, Mapping[str, object]]
+    """What is known of each module that must not be imported."""
+    data_file: str | None
+    body: bytes
+
+
+def send_value(value: object, folder: Path) -> bytes:
+    """Return a value as bytes, for any number of processes; its large tensors and arrays are in a file in the folder.
+
+    Send all that belongs together as one value: only within one are globals, tensors and objects the same. The file
+    must stay until every receiver has received.
+
+    Raises:
+        StudyError: Something that the value refers to cannot be sent.
+    """
+    stream = io.BytesIO()
+    sender = _Sender(stream)
+    error = _try_sending(value, sender)
+    if error is not None:
+        raise StudyError(describe_unsendable(value, _find_parts, _try_sending)) from error
+    message = _Message(
+        path=tuple(map(str, sys.path)),
+        folder=str(Path.cwd()),
+        arguments=tuple(sys.argv),
+        sources=sender.sources,
+        modules={name: describe_module(vars(sys.modules[name])) for name in list_scripts()},
+        data_file=sender.data.write(folder),
+        body=stream.getvalue(),
+    )
+    return pickle.dumps(message)
+
+
+def receive_value(data: bytes) -> Any:  # Any: as sent
+    """Return the value that was sent, in a process that works for the sender alone.
+
+    The process takes on the sender's search path, folder and arguments. Values that are sent one after the other share
+    their modules: globals that come again replace those that came before.
+    """
+    message: _Message = pickle.loads(data)  # noqa: S301 # from the process that started this one
+    sys.path[:] = message.path
+    sys.argv[:] = message.arguments
+    os.chdir(message.folder)
+    for name, text in message.sources.items():
+        linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    for name, about in message.modules.items():  # before anything is imported that might import them
+        open_module(name, about)
+    receiver = _Receiver(io.BytesIO(message.body), DataReader(message.data_file))
+    value = receiver.load()
+    while homes := receiver.load():
+        for space, name, part in homes:
+            space[name] = part
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _SentNamespace:
+    """The globals of functions."""
+
+    number: int
+    name: str | None
+    """The module that they are; None if they are no module's."""
+    about: Mapping[str, object] | None
+    """None if the receiver can import it."""
+
+
+class _Sender(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
+    """Decides for every object on the way how it goes."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self.data = DataWriter()
+        self.homes: list[tuple[Namespace, str, object]] = []
+        """Namespaces, names in them, and what goes by value and has that name there."""
+        self.sources: dict[str, str] = {}
+        self._spaces: dict[int, tuple[_SentNamespace, Namespace]] = {}
+
+    def persistent_id(self, value: object) -> Sent | _SentNamespace | None:
+        """Return what stands for memory and namespaces; None for everything else."""
+        if type(value) is dict:
+            return self._spaces[id(value)][0] if id(value) in self._spaces else None
+        return self.data.place(value)
+
+    def reducer_override(self, value: Any) -> Any:  # Any: as pickle wants it
+        """Return how to make a value in the receiver."""
+        if isinstance(value, FunctionType):
+            return NotImplemented if _goes_by_name(value) else self._reduce_function(value)
+        if isinstance(value, CellType):
+            content = _read_cell(value)
+            return (CellType, (), content, None, None, _fill_cell) if content else (CellType, ())
+        if isinstance(value, ModuleType):
+            return _reduce_module(value)
+        if isinstance(value, type) and _is_script(value.__module__):
+            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
+            return _dynamic_class_reduce(value)
+        if isinstance(value, io.TextIOWrapper):
+            return _reduce_stream(value)
+        if isinstance(value, _CACHED | NewType) and _is_script(value.__module__):
+            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
+            return _reduce_named(value)
+        return _reduce_storage(value) or super().reducer_override(value)
+
+    def _reduce_function(self, function: FunctionType) -> tuple[Any, ...]:
+        sent = self._open_space(function.__globals__)
+        self._note_home(function.__globals__, function.__name__, function)
+        code, names = function.__code__, _find_globals(function)
+        attributes = _find_attributes(function, names)
+        submodules = [f"{module.__name__}.{name}" for module, name in attributes]  # `os.path`, for one
+        for module, name in attributes:
+            if _is_script(module.__name__):
+                self._note_home(vars(module), name, vars(module)[name])
+        if code.co_filename not in self.sources:
+            text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+            self.sources |= {code.co_filename: text} if text else {}
+        state = (
+            vars(function) | {name: getattr(function, name) for name in _COPIED},
+            {} if sent.about is None else names,
+            [path for path in submodules if path in sys.modules and is_importable(path)],
+        )
+        new = code, function.__globals__, function.__name__, None, function.__closure__
+        return FunctionType, new, state, None, None, _fill_function
+
+    def _open_space(self, space: Namespace) -> _SentNamespace:
+        if id(space) in self._spaces:
+            return self._spaces[id(space)][0]
+        name = space.get("__name__")
+        is_module = isinstance(name, str) and name in sys.modules and vars(sys.modules[name]) is space
+        about = None if is_module and is_importable(str(name)) else describe_module(space)
+        sent = _SentNamespace(len(self._spaces), name if is_module else None, about)
+        self._spaces[id(space)] = sent, space
+        return sent
+
+    def _note_home(self, space: Namespace, name: str, value: object) -> None:
+        if space.get(name) is value:
+            self._open_space(space)
+            self.homes.append((space, name, value))
+
+
+class _Receiver(pickle.Unpickler):
+    """Makes what was sent."""
+
+    def __init__(self, stream: io.BytesIO, data: DataReader) -> None:
+        super().__init__(stream)
+        self._data = data
+        self._spaces: dict[int, Namespace] = {}
+
+    def persistent_load(self, sent: Any) -> object:  # Any: a Sent, or a _SentNamespace
+        """Return the memory or the namespace that something stands for."""
+        if not isinstance(sent, _SentNamespace):
+            return sent.open(self._data)
+        if sent.number not in self._spaces:
+            self._spaces[sent.number] = _open_namespace(sent)
+        return self._spaces[sent.number]
+
+
+def _open_namespace(sent: _SentNamespace) -> Namespace:
+    if sent.about is None:
+        return vars(import_module(str(sent.name)))
+    return {**sent.about, "__builtins__": builtins} if sent.name is None else vars(open_module(sent.name, sent.about))
+
+
+def _is_script(name: object) -> bool:
+    return isinstance(name, str) and name in sys.modules and not is_importable(name)
+
+
+def _goes_by_name(function: FunctionType) -> bool:
+    if function.__module__ not in sys.modules or not is_importable(function.__module__):
+        return False
+    found: object = sys.modules[function.__module__]
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _find_globals(function: FunctionType) -> Namespace:
+    """Return the globals that a function, or the code in it, names."""
+    space, found = function.__globals__, Namespace()
+    for code in _codes_in(function.__code__):
+        names = {each.argval for each in dis.get_instructions(code) if each.opname in _GLOBAL_NAMES}
+        found |= {name: space[name] for name in sorted(names) if name in space}
+    return found
+
+
+def _find_attributes(function: FunctionType, names: Namespace) -> list[tuple[ModuleType, str]]:
+    """Return the modules among a function's globals, each with what the function may ask of it."""
+    asked = sorted({name for code in _codes_in(function.__code__) for name in code.co_names})
+    modules = [value for value in names.values() if isinstance(value, ModuleType)]
+    return [(module, name) for module in modules for name in asked if name in vars(module)]
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _codes_in(part)
+
+
+def _read_cell(cell: CellType) -> tuple[object, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def _fill_cell(cell: CellType, content: tuple[object]) -> None:
+    (cell.cell_contents,) = content
+
+
+def _fill_function(function: FunctionType, state: tuple[Namespace, Namespace, list[str]]) -> None:
+    attributes, names, submodules = state
+    for name, value in attributes.items():
+        setattr(function, name, value)
+    function.__globals__.update(names)
+    for name in submodules:
+        import_module(name)
+
+
+def _reduce_module(module: ModuleType) -> tuple[Callable[..., ModuleType], tuple[Any, ...]]:
+    if is_importable(module.__name__):
+        return import_module, (module.__name__,)
+    return open_module, (module.__name__, describe_module(vars(module)))
+
+
+def _reduce_stream(stream: io.TextIOWrapper) -> tuple[Any, ...]:
+    for name in ("stdout", "stderr"):
+        if stream is getattr(sys, name):
+            return getattr, (sys, name)
+    raise pickle.PicklingError("an open file belongs to this process")
+
+
+def _reduce_named(value: Any) -> tuple[Any, ...]:
+    """Return how to make what Python itself would send by name alone; what a cache has found is left behind."""
+    if isinstance(value, NewType):
+        return NewType, (value.__name__, value.__supertype__)
+    return _cache_again, (value.__wrapped__, value.cache_parameters()), vars(value)
+
+
+def _cache_again(function: Callable[..., Any], parameters: Mapping[str, Any]) -> object:
+    return lru_cache(**parameters)(function)
+
+
+def _reduce_storage(value: Any) -> tuple[Any, ...] | None:
+    """Have what torch pickles tensors with refer to memory that is sent apart."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.storage.TypedStorage):
+        return None
+    return _wrap_storage, (torch.storage.TypedStorage, value._untyped_storage, value.dtype)
+
+
+def _wrap_storage(kind: Any, untyped: object, dtype: object) -> object:  # Any: torch's class
+    return kind(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def _find_parts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield what a function that goes by value takes along, each with words for it."""
+    if isinstance(value, FunctionType) and not _goes_by_name(value):
+        yield from ((f"global {name!r}", part) for name, part in _find_globals(value).items())
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            yield from ((f"variable {name!r} of the enclosing function", part) for part in _read_cell(cell))
+        yield from (("default value of an argument", part) for part in value.__defaults__ or ())
+        yield from ((f"default value of {name!r}", part) for name, part in (value.__kwdefaults__ or {}).items())
+    elif isinstance(value, type) and _is_script(value.__module__):
+        yield from ((f"{value.__name__}.{name}", part) for name, part in vars(value).items())
+
+
+def _try_sending(value: object, sender: _Sender | None = None) -> Exception | None:
+    """Send a value and all that belongs into its modules; return why it cannot be sent, None if it can."""
+    sender = sender or _Sender(io.BytesIO())
+    try:
+        sender.dump(value)
+        while sender.homes:
+            homes, sender.homes = sender.homes, []
+            sender.dump(homes)
+        sender.dump([])
+    except Exception as error:  # of the user's own objects, whatever they raise while they are pickled
+        return error
+    return None
