@@ -170,7 +170,7 @@ def test_a_file_that_was_loaded_for_its_study_is_not_run_again(tmp_path: Path) -
 
 
 def test_a_module_that_imports_the_file_of_the_study_does_not_run_it(tmp_path: Path) -> None:
-    (tmp_path / "callbacks.py").write_text("def call_back():\n    import training\n    return training.OFFSET\n")
+    (tmp_path / "callbacks.py").write_text("import training\ndef call_back():\n    return training.OFFSET\n")
     (tmp_path / "training.py").write_text(
         "import callbacks\n"
         "print('the file is loaded')\n"
