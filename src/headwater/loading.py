@@ -7,13 +7,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from headwater.errors import HeadwaterError, StudyError
+from headwater.execute.script_modules import ScriptLoader
 from headwater.settings import read_whole
 from headwater.study import Study
 
@@ -65,7 +65,7 @@ def _check_file(path: Path) -> None:
 
 def _load_module(path: Path) -> tuple[ModuleType, _RunCalled | None]:
     name = _choose_name(path)
-    spec = spec_from_file_location(name, path.absolute(), loader=SourceFileLoader(name, str(path.absolute())))
+    spec = spec_from_file_location(name, path.absolute(), loader=ScriptLoader(name, str(path.absolute())))
     assert spec is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
@@ -81,7 +81,7 @@ def _load_module(path: Path) -> tuple[ModuleType, _RunCalled | None]:
 
 
 def _choose_name(path: Path) -> str:
-    """Name the module after its file, so that other processes can import it; unless that name is taken."""
+    """Name the module after its file, as if it were imported; unless that name is taken."""
     is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     return f"headwater_file_{path.stem}" if is_taken or not path.stem.isidentifier() else path.stem
 

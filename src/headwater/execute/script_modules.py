@@ -5,6 +5,7 @@ What they define is sent by value. The receiver gets an empty module of the same
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -22,7 +23,7 @@ def is_importable(name: str) -> bool:
     module = sys.modules.get(name)
     root = name.partition(".")[0]  # a package may make its modules as it likes, once it is imported
     spec = getattr(sys.modules.get(root), "__spec__", None)
-    if module is None or spec is None or spec.name != root or isinstance(module.__loader__, ScriptLoader):
+    if root == "__main__" or module is None or spec is None or spec.name != root or _is_script(module):
         return False
     found = _find_spec(root)
     return found is not None and _place_of(found) == _place_of(spec)
@@ -33,15 +34,24 @@ def describe_module(space: Mapping[str, object]) -> dict[str, object]:
     return {name: space[name] for name in _ABOUT if name in space}
 
 
+def list_scripts() -> list[str]:
+    """Return the modules that nobody must import again: the main script, and files that were loaded as scripts."""
+    return [name for name, module in [*sys.modules.items()] if name == "__main__" or _is_script(module)]
+
+
 def open_module(name: str, about: Mapping[str, object]) -> ModuleType:
     """Return this process's stand-in for a module that it cannot import, and make it if there is none."""
     module = sys.modules.get(name)
-    if module is None or not isinstance(module.__loader__, ScriptLoader):
+    if module is None or not _is_script(module):
         module = ModuleType(name)
         module.__loader__ = ScriptLoader(name, str(about.get("__file__") or ""))
         sys.modules[name] = module
-    vars(module).update(about)
+    vars(module).update(about, __builtins__=builtins)  # which code that is called from there asks for
     return module
+
+
+def _is_script(module: object) -> bool:
+    return isinstance(module, ModuleType) and isinstance(vars(module).get("__loader__"), ScriptLoader)
 
 
 def _place_of(spec: ModuleSpec) -> str | None:

@@ -7,6 +7,7 @@ the receiver too, in a module of the same name, with their source, so that they 
 
 from __future__ import annotations
 
+import builtins
 import dis
 import io
 import linecache
@@ -15,21 +16,24 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, NewType, TypeAlias
 
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce
 
 from headwater.errors import StudyError
 from headwater.execute.data_files import DataReader, DataWriter, Sent
-from headwater.execute.script_modules import describe_module, is_importable, open_module
+from headwater.execute.script_modules import describe_module, is_importable, list_scripts, open_module
 from headwater.execute.unsendable import describe_unsendable
 
 _GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _COPIED = ("__defaults__", "__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__")
+
+_CACHED = type(lru_cache(len))
 
 Namespace: TypeAlias = dict[str, Any]  # Any: whatever a module holds
 
@@ -43,6 +47,8 @@ class _Message:
     arguments: tuple[str, ...]
     sources: Mapping[str, str]
     """The text of each file that code was compiled from, as it was then."""
+    modules: Mapping[str, Mapping[str, object]]
+    """What is known of each module that must not be imported."""
     data_file: str | None
     body: bytes
 
@@ -66,6 +72,7 @@ def send_value(value: object, folder: Path) -> bytes:
         folder=str(Path.cwd()),
         arguments=tuple(sys.argv),
         sources=sender.sources,
+        modules={name: describe_module(vars(sys.modules[name])) for name in list_scripts()},
         data_file=sender.data.write(folder),
         body=stream.getvalue(),
     )
@@ -84,6 +91,8 @@ def receive_value(data: bytes) -> Any:  # Any: as sent
     os.chdir(message.folder)
     for name, text in message.sources.items():
         linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    for name, about in message.modules.items():  # before anything is imported that might import them
+        open_module(name, about)
     receiver = _Receiver(io.BytesIO(message.body), DataReader(message.data_file))
     value = receiver.load()
     while homes := receiver.load():
@@ -134,6 +143,9 @@ class _Sender(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
             return _dynamic_class_reduce(value)
         if isinstance(value, io.TextIOWrapper):
             return _reduce_stream(value)
+        if isinstance(value, _CACHED | NewType) and _is_script(value.__module__):
+            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
+            return _reduce_named(value)
         return _reduce_storage(value) or super().reducer_override(value)
 
     def _reduce_function(self, function: FunctionType) -> tuple[Any, ...]:
@@ -192,7 +204,7 @@ class _Receiver(pickle.Unpickler):
 def _open_namespace(sent: _SentNamespace) -> Namespace:
     if sent.about is None:
         return vars(import_module(str(sent.name)))
-    return dict(sent.about) if sent.name is None else vars(open_module(sent.name, sent.about))
+    return {**sent.about, "__builtins__": builtins} if sent.name is None else vars(open_module(sent.name, sent.about))
 
 
 def _is_script(name: object) -> bool:
@@ -262,6 +274,17 @@ def _reduce_stream(stream: io.TextIOWrapper) -> tuple[Any, ...]:
         if stream is getattr(sys, name):
             return getattr, (sys, name)
     raise pickle.PicklingError("an open file belongs to this process")
+
+
+def _reduce_named(value: Any) -> tuple[Any, ...]:
+    """Return how to make what Python itself would send by name alone; what a cache has found is left behind."""
+    if isinstance(value, NewType):
+        return NewType, (value.__name__, value.__supertype__)
+    return _cache_again, (value.__wrapped__, value.cache_parameters()), vars(value)
+
+
+def _cache_again(function: Callable[..., Any], parameters: Mapping[str, Any]) -> object:
+    return lru_cache(**parameters)(function)
 
 
 def _reduce_storage(value: Any) -> tuple[Any, ...] | None:

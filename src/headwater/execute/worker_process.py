@@ -68,7 +68,8 @@ class WorkerProcess:
                 env={**os.environ, **dict.fromkeys(_THREADS, str(num_threads)), **(environment or {})},
             )
         self._line = Line(Connection(ours.detach()))
-        self.send((serve.__module__, serve.__qualname__))
+        with suppress(LineLost):  # whoever receives hears of it, and can have it explained
+            self.send((serve.__module__, serve.__qualname__))
 
     @property
     def pid(self) -> int:
