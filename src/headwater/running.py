@@ -36,6 +36,7 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
 
 @contextmanager
 def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tuple[Executor, RunSettings]]:
+    from headwater.train.machine import read_torch_settings
     from headwater.train.memory import keep_freed_memory
     from headwater.train.running import choose_device
 
@@ -44,7 +45,13 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
     is_here = isinstance(executor, InlineExecutor)
     keep_freed_memory()
     states = TemporaryStates(is_shared=not is_here)
-    settings = RunSettings(num_devices=len(executor.list_devices()), device=str(device), states=states, watcher=watcher)
+    settings = RunSettings(
+        num_devices=len(executor.list_devices()),
+        device=str(device),
+        states=states,
+        torch_settings=read_torch_settings(),
+        watcher=watcher,
+    )
     try:
         yield executor, settings
     finally:
@@ -121,5 +128,5 @@ def _open_stage(study: Study, spec: StageSpec, settings: RunSettings, record: Tr
     )
     is_alone = spec.surrogate.at == 1 and spec.configs is not None and len(spec.configs) == 1
     watcher = settings.watcher if spec.is_watched else Silence()
-    settings = replace(settings, watcher=watcher, listeners=spec.listeners, spreads=is_alone)
+    settings = replace(settings, watcher=watcher, listeners=spec.listeners, learnt=spec.learnt, spreads=is_alone)
     return OpenStudy(stage, spec.limits, settings, is_new=is_new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from uuid import uuid4
 from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
-from headwater.conduct.setup import StudySetup
+from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
 from headwater.search import Problem, Searcher, build_searcher
@@ -25,6 +25,7 @@ from headwater.store import Lease, Recorder, Waiting, open_store, place_states, 
 from headwater.trials import (
     Brief,
     Lane,
+    Learnt,
     Result,
     Silence,
     StatesPlace,
@@ -55,6 +56,9 @@ class RunSettings:
     """What torch calls the kind of device."""
     states: TemporaryStates | None = None
     """Where the states of studies without a record go."""
+    torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
+    learnt: Learnt = field(default_factory=Learnt)
+    """What is known of the function from an earlier stage."""
     watcher: Watcher = field(default_factory=Silence)
     listeners: Sequence[Listener] = ()
     keys: Iterator[int] = field(default_factory=count)
@@ -129,11 +133,14 @@ class OpenStudy:
         known: Sequence[TrialRecord] = (),
     ) -> StudySetup:
         study = self._study
+        info = recorder.info
+        fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known else None
+        learnt = settings.learnt if not isinstance(fact, str) else Learnt.from_json(fact, _space_of(study).options)
         folder = study.states
         if study.storage is None and settings.states is not None:
             folder = f"{settings.states.url}/{recorder.info.uuid}"
         return StudySetup(
-            brief=make_brief(study, recorder.info.name, place_states(recorder, folder), settings),
+            brief=replace(make_brief(study, info.name, place_states(recorder, folder), settings), learnt=learnt),
             recorder=recorder,
             searcher=searcher,
             limits=limits,
@@ -143,6 +150,7 @@ class OpenStudy:
             known=known,
             watcher=settings.watcher,
             listeners=[*study.callbacks, *settings.listeners],
+            learnt=learnt,
             spreads=settings.spreads,
             keys=settings.keys,
         )
@@ -161,6 +169,7 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
         surrogate=surrogate,
         compiles=is_target if study.compile is None else study.compile,
         shares_loading=study.packing is not None,
+        torch_settings=settings.torch_settings,
         chooses_threads=settings.spreads,
         num_devices=settings.num_devices,
     )

@@ -18,7 +18,19 @@ from headwater.plan import (
     share_lanes,
 )
 from headwater.plan.grouping import Key
-from headwater.trials import Ending, Lane, Measurement, Outcome, Profile, Purpose, Question, Recipe, TrialGroup
+from headwater.trials import (
+    Ending,
+    KindProfile,
+    Lane,
+    Learnt,
+    Measurement,
+    Outcome,
+    Profile,
+    Purpose,
+    Question,
+    Recipe,
+    TrialGroup,
+)
 
 Tell: TypeAlias = Callable[[str, Sequence[Lane]], None]
 """Takes a remark, and the lanes that it is about; no lanes where it is about the study."""
@@ -52,7 +64,7 @@ class Sorted:
 class Grouper:
     """Cuts lanes into groups, and learns from every ending how to cut them better for the rest of the study."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings of a study, each a single value
         self,
         num_lanes: int | None,
         tell: Tell,
@@ -61,17 +73,21 @@ class Grouper:
         num_devices: int = 1,
         shares_loading: bool = False,
         pack_of: Callable[[Lane], Hashable] = lambda lane: None,
+        learnt: Learnt | None = None,
     ) -> None:
-        self.profiles: list[Profile] = []
+        learnt = learnt or Learnt()
+        self.profiles: list[Profile] = [item.profile for item in learnt.profiles]
         self._num_lanes = num_lanes
         self._tell = tell
         self._record = record
         self._num_devices = num_devices
         self._shares_loading = shares_loading
         self._pack_of = pack_of
-        self._recipes: dict[str, Recipe] = {}
-        self._apart: str | None = None
-        self._known: dict[Key, tuple[int, Profile]] = {}
+        self._recipes: dict[str, Recipe] = {recipe.label: recipe for recipe in learnt.recipes}
+        self._apart = learnt.apart
+        self._known: dict[Key, tuple[int, Profile]] = {
+            item.kind: (item.num_asked, item.profile) for item in learnt.profiles
+        }
         self._alone: dict[Key, Measurement | None] = {}
         self._unsound: set[int] = set()
         self._num_forks: dict[int, int] = {}
@@ -93,6 +109,19 @@ class Grouper:
                 unsized.append(Unsized(kind=kind, lanes=tuple(bucket), purpose=purpose))
         return Sorted(groups=tuple(groups), unsized=tuple(unsized))
 
+    @property
+    def learnt(self) -> Learnt:
+        """What is known by now of what parts lanes and how many pay."""
+        return Learnt(
+            recipes=tuple(self._recipes.values()),
+            apart=self._apart,
+            profiles=tuple(
+                KindProfile(kind=kind, num_asked=num_asked, profile=profile)
+                for kind, (num_asked, profile) in self._known.items()
+                if len(kind) == len(self._recipes)
+            ),
+        )
+
     def take_profile(self, wanted: Unsized, profile: Profile, ending: Ending | None) -> None:
         """Learn how many lanes of a kind pay; where a group could not be measured, why, or without whom it could."""
         if ending is not None and ending.question is not None:
@@ -103,8 +132,9 @@ class Grouper:
             self._unsound |= raised  # the rest tells how many pay
             return
         label = describe_bucket(wanted.lanes[0], list(self._recipes.values()))
-        self.profiles.append(replace(profile, label=label))
-        self._record(self.profiles[-1])
+        profile = replace(profile, label=label)
+        self.profiles.append(profile)
+        self._record(profile)
         lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
         self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())
         self._known[wanted.kind] = min(len(wanted.lanes), MAX_LANES), profile

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 
+from headwater.conduct.grouping import Grouper, Tell
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
+from headwater.conduct.packing import HURRIED_UNITS, MAX_UNITS, Packer
+from headwater.conduct.saving import SavingRule, TrialStates
+from headwater.conduct.waiting import WaitingLanes
 from headwater.plan import Packing
 from headwater.search import Searcher
-from headwater.store import Recorder
-from headwater.trials import Brief, Silence, TrialRecord, Watcher
+from headwater.store import KEPT, Recorder, StateFiles
+from headwater.trials import Brief, Learnt, Objective, Silence, TrialRecord, Watcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,42 @@ class StudySetup:
     known: Sequence[TrialRecord] = ()
     watcher: Watcher = field(default_factory=Silence)
     listeners: Sequence[Listener] = ()
+    learnt: Learnt = field(default_factory=Learnt)
+    """What is known of the function already."""
     spreads: bool = False
     """Whether a group gets all devices that are idle when it is placed."""
     keys: Iterator[int] = field(default_factory=count)
     """What numbers placements; conductors that share devices share it."""
+
+
+def open_states(setup: StudySetup) -> TrialStates:
+    """Return what knows which states of trials there are, and says which are saved."""
+
+    def note_kept(number: int, epoch: int) -> None:
+        setup.recorder.add_fact(KEPT, {"number": number, "epoch": epoch})
+
+    info = setup.recorder.info
+    every = setup.save_every if setup.recorder.store.is_shared else None
+    rule = SavingRule(every, setup.limits.deadline.clock)
+    return TrialStates(StateFiles(setup.brief.states, note_kept), rule, Objective(info.metric, info.mode), setup.known)
+
+
+def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:
+    """Return where lanes wait for a device."""
+    max_units = MAX_UNITS if setup.limits.deadline.seconds is None else HURRIED_UNITS
+    packer = Packer(setup.packing, setup.brief.space, Random(setup.recorder.info.seed), tell, max_units)
+    grouper = Grouper(
+        setup.lanes,
+        tell,
+        setup.recorder.add_profile,
+        num_devices=setup.brief.num_devices,
+        shares_loading=setup.brief.shares_loading,
+        pack_of=packer.key,
+        learnt=setup.learnt,
+    )
+    return WaitingLanes(grouper, packer)
+
+
+def name_learnt(device: str) -> str:
+    """Return what the record calls what was learnt on a kind of device."""
+    return f"learnt: {device.partition(':')[0]}"

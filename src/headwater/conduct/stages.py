@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from headwater.conduct.limits import Limits
@@ -16,6 +16,7 @@ from headwater.trials import (
     Event,
     Finding,
     Lane,
+    Learnt,
     Measured,
     Order,
     Placement,
@@ -48,6 +49,8 @@ class StageSpec:
     is_watched: bool = True
     """Whether its progress is shown."""
     listeners: tuple[Listener, ...] = ()
+    learnt: Learnt = field(default_factory=Learnt)
+    """What earlier stages have learnt of the function."""
 
 
 @runtime_checkable

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
-from headwater.conduct.grouping import Grouper
 from headwater.conduct.listeners import StudyLog
-from headwater.conduct.packing import HURRIED_UNITS, MAX_UNITS, Packer
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
-from headwater.conduct.saving import SavingRule, TrialStates
-from headwater.conduct.setup import StudySetup
+from headwater.conduct.setup import StudySetup, name_learnt, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
-from headwater.conduct.waiting import WaitingLanes, Work
-from headwater.store import KEPT, StateFiles
+from headwater.conduct.waiting import Work
 from headwater.trials import (
     Brief,
+    ChosenWay,
     Device,
     Ended,
     Ending,
@@ -27,12 +23,12 @@ from headwater.trials import (
     Expected,
     GroupEvent,
     Lane,
+    Learnt,
     LoadingCost,
     Lost,
     Measured,
     Measurement,
     Noted,
-    Objective,
     Order,
     Outcome,
     Placement,
@@ -62,11 +58,12 @@ class StudyConductor:
         self._info = setup.recorder.info
         self._tally = Tally(self._info, setup.limits.num_trials, setup.known)
         self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
-        self._states = self._open_states()
+        self._states = open_states(setup)
         self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
-        self._waiting = self._open_waiting()
+        self._waiting = open_waiting(setup, self._tell_lanes)
         self._running = RunningPlacements()
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
+        self._ways = {(way.key, way.magnitude): way for way in setup.learnt.strategies}
         self._has_begun = any(record.history for record in setup.known)
 
     def begin(self) -> None:
@@ -174,31 +171,6 @@ class StudyConductor:
     def kept(self) -> tuple[int, int] | None:
         """The trial and the epoch of the weights that are kept as the best."""
         return self._states.files.kept
-
-    def _open_states(self) -> TrialStates:
-        setup = self._setup
-
-        def note_kept(number: int, epoch: int) -> None:
-            setup.recorder.add_fact(KEPT, {"number": number, "epoch": epoch})
-
-        every = setup.save_every if setup.recorder.store.is_shared else None
-        rule = SavingRule(every, setup.limits.deadline.clock)
-        objective = Objective(self._info.metric, self._info.mode)
-        return TrialStates(StateFiles(setup.brief.states, note_kept), rule, objective, setup.known)
-
-    def _open_waiting(self) -> WaitingLanes:
-        setup = self._setup
-        max_units = MAX_UNITS if setup.limits.deadline.seconds is None else HURRIED_UNITS
-        packer = Packer(setup.packing, setup.brief.space, Random(self._info.seed), self._tell_lanes, max_units)
-        grouper = Grouper(
-            setup.lanes,
-            self._tell_lanes,
-            setup.recorder.add_profile,
-            num_devices=setup.brief.num_devices,
-            shares_loading=setup.brief.shares_loading,
-            pack_of=packer.key,
-        )
-        return WaitingLanes(grouper, packer)
 
     def _find_work(self) -> Work | None:
         """Return what an idle device is to do; None while there is nothing, or where the run is to end."""
@@ -310,6 +282,7 @@ class StudyConductor:
             seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
             self._tally.count_alone(ending.num_lane_steps, seconds)
         self._conclude(ending)
+        self._learn(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)
         if not running.groups:
             self._running.remove(event.key)
@@ -326,6 +299,18 @@ class StudyConductor:
         else:
             self._waiting.part(ending)
 
+    def _learn(self, ways: tuple[ChosenWay, ...], *, is_new: bool) -> None:
+        """Record what is known of the function by now, where there is news."""
+        if ways or is_new:
+            self._ways |= {(way.key, way.magnitude): way for way in ways}
+            options = self._setup.brief.space.options
+            self._log.recorder.add_fact(name_learnt(self._setup.brief.device), self.learnt.to_json(options))
+
+    @property
+    def learnt(self) -> Learnt:
+        """What is known of the function by now."""
+        return replace(self._waiting.grouper.learnt, strategies=tuple(self._ways.values()))
+
     def _hear_measured(self, work: Work, event: Measured) -> None:
         ending, wanted = event.ending, work.wanted
         if ending is not None:
@@ -340,6 +325,7 @@ class StudyConductor:
         else:
             assert isinstance(event.finding, Profile)
             self._waiting.take_profile(wanted, event.finding, ending)
+        self._learn(event.ways, is_new=True)
 
     def _hear_loss(self, running: RunningPlacement, event: Lost) -> None:
         """Let what was lost go on from its last states; who to blame is found out as if the function had raised.

@@ -8,12 +8,13 @@ what is in `transfer_steps.py`; here it is run on devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from headwater.conduct.protocol import Conductor
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
-from headwater.trials import Brief, Device, Event, Order, Placement, Reported, Result
+from headwater.trials import Brief, Device, Event, Learnt, Order, Placement, Reported, Result
 
 OpenStage: TypeAlias = Callable[[StageSpec], Stage]
 """Opens a stage in the record, or goes on with it."""
@@ -39,6 +40,7 @@ class TransferConductor:
         self._owners: dict[int, Conductor] = {}
         self._briefs: dict[str, Conductor] = {}
         self._num_starts = 0
+        self._learnt = Learnt()
         self._stop_reason: str | None = None
 
     @property
@@ -119,6 +121,8 @@ class TransferConductor:
         assert active is not None
         try:
             active.conductor.close()
+            learnt = active.conductor.learnt  # how many lanes pay depends on the width
+            self._learnt = self._learnt.merge(replace(learnt, profiles=()))
             return active.finish()
         finally:
             active.close()
@@ -143,7 +147,7 @@ class TransferConductor:
             self._active = self._open(wanted)
 
     def _open(self, spec: StageSpec) -> Stage:
-        stage = self._open_stage(spec)
+        stage = self._open_stage(replace(spec, learnt=self._learnt))
         if self._stop_reason is not None:
             stage.conductor.end.stop_reason = self._stop_reason
         stage.conductor.begin()

@@ -26,9 +26,7 @@ def check_executor(executor: object) -> None:
         raise StudyError(f"executor is {executor!r}; it must be one of {names}, or an executor: ProcessExecutor(2)")
 
 
-def build_executor(
-    executor: str | Executor, device: str, clock: Callable[[], float] = time.perf_counter
-) -> Executor:
+def build_executor(executor: str | Executor, device: str, clock: Callable[[], float] = time.perf_counter) -> Executor:
     """Return the executor of this name, or the one that is given, for trials on a device of this type.
 
     Raises:

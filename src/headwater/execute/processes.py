@@ -42,9 +42,7 @@ PARTING_S = 5.0
 class ProcessExecutor:
     """Runs placements side by side, each in the process of its device."""
 
-    def __init__(
-        self, num_workers: int, *, kind: str = "cpu", clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, num_workers: int, *, kind: str = "cpu", clock: Callable[[], float] = time.perf_counter) -> None:
         places = range(read_whole("num_workers", num_workers))
         self._devices = [Device(name=f"{kind}:{place}", kind=kind) for place in places]
         self._clock = clock

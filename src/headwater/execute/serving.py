@@ -16,6 +16,7 @@ from headwater.trials import (
     Event,
     Expected,
     Lane,
+    Measured,
     Noted,
     Order,
     Placement,
@@ -103,10 +104,12 @@ class RemoteWorker:
 
     def learn(self, message: BriefMessage) -> None:
         """Take in what a study is; what is wrong with it is said when it is to run."""
+        from headwater.train.machine import apply_torch_settings
         from headwater.train.worker import Worker
 
         try:
             brief: Brief = receive_value(message.packed)
+            apply_torch_settings(brief.torch_settings)
             self._workers[message.study] = Worker(brief), brief.space
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
@@ -117,7 +120,7 @@ class RemoteWorker:
 
         def tell(event: Event) -> Order | None:
             awaits_order = isinstance(event, Reported) or (is_pack and isinstance(event, Ended | Saved | Started))
-            line.send(Told(event, awaits_order))
+            line.send(Told(_as_sendable(event, space), awaits_order))
             if not awaits_order:
                 return None
             order: Order | None = line.receive().order
@@ -133,6 +136,16 @@ class RemoteWorker:
         except BaseException as error:  # whatever it is, it is the study's to say
             return Raised(_as_portable(error))
         return Idle()
+
+
+def _as_sendable(event: Event, space: Space) -> Event:
+    """Return the event; a recipe that cannot be sent stays here, and the lanes part by their answers."""
+    ending = event.ending if isinstance(event, Ended | Measured) else None
+    question = None if ending is None else ending.question
+    if ending is None or question is None or question.recipe is None or question.recipe.is_portable(space.options):
+        return event
+    ending = replace(ending, question=replace(question, recipe=None))
+    return replace(event, ending=ending)  # type: ignore[call-arg]  # of those that have one
 
 
 def encode_groups(groups: tuple[TrialGroup, ...], space: Space) -> tuple[TrialGroup, ...]:

@@ -57,7 +57,9 @@ class StateFiles:
             raise StoreError(f"there is no state of it in {self._place.url}")
         epoch = self._open(number)[0].epoch
         if epoch > recorded:
-            raise StoreError(f"its state in {self._place.url} is of epoch {epoch}, where the record ends at {recorded}")
+            raise StoreError(
+                f"its state in {self._place.url} is of epoch {epoch}, where the record ends with {recorded}"
+            )
         return epoch
 
     def inherit(self, number: int, parent: int, since: int) -> None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from headwater.train.engines import LaneState
 from headwater.train.state_store import StateStore
 from headwater.trials import (
+    ChosenWay,
     Decision,
     Ended,
     Ending,
@@ -71,12 +72,12 @@ class RunningGroup:
         order = self._tell(Started(key=self._key, group=self.group.key))
         return order is None or not order.leave
 
-    def end(self, ending: Ending) -> Ended:
-        """Return how it ended."""
+    def end(self, ending: Ending, ways: tuple[ChosenWay, ...] = ()) -> Ended:
+        """Return how it ended, and what was learnt of ways to compute."""
         self._tell_steps()
         numbers = tuple(lane.number for lane in ending.lanes)
         seconds, ending = self._take_seconds(), replace(ending, lanes=())
-        return Ended(key=self._key, group=self.group.key, ending=ending, numbers=numbers, seconds=seconds)
+        return Ended(key=self._key, group=self.group.key, ending=ending, numbers=numbers, seconds=seconds, ways=ways)
 
     def expect(self, num_epochs: int) -> None:
         """Pass on how many epochs there will be."""

@@ -24,6 +24,7 @@ from headwater.train.streams import Meter, Seat
 from headwater.train.threads import ThreadChooser
 from headwater.trials import (
     Brief,
+    ChosenWay,
     Deadline,
     Ending,
     Measured,
@@ -44,6 +45,7 @@ class Worker:
         self._note: Callable[[str], None] = lambda text: None
         self._states = StateStore(brief.states)
         self._chooses_threads = brief.chooses_threads
+        self._told_ways: frozenset[ChosenWay] = frozenset(brief.learnt.strategies)
         self._workshop = Workshop(
             brief.function,
             choose_device(brief.device),
@@ -52,12 +54,13 @@ class Worker:
             compiler=Compiler(tell=self._tell_note) if brief.compiles else None,
             shares_loading=brief.shares_loading,
         )
+        self._workshop.strategies.adopt(brief.learnt.strategies)
 
     def run(self, placement: Placement, tell: Tell) -> None:
         """Train or measure, until all groups of the placement have ended; `tell` takes each event, and answers it."""
         self._note = partial(_note, tell, placement.key)
         if placement.purpose is not Purpose.TRAIN:
-            tell(self._measure(placement))
+            tell(replace(self._measure(placement), ways=self.take_ways()))
             return
         with _choosing_threads(self._count_threads(placement)) as step:
             if len(placement.groups) == 1:
@@ -85,10 +88,17 @@ class Worker:
         workshop = self._workshop if seat is None else replace(self._workshop, seat=seat)
         return run_group(workshop, running.group, running, self._load(running.group))
 
+    def take_ways(self) -> tuple[ChosenWay, ...]:
+        """Return the ways of computing that were chosen since this was asked last."""
+        ways = self._workshop.strategies.export()
+        fresh = tuple(way for way in ways if way not in self._told_ways)
+        self._told_ways |= set(fresh)
+        return fresh
+
     def _train_alone(self, placement: Placement, tell: Tell, step: Callable[[], None]) -> None:
         running = self.open_group(placement.key, placement.groups[0], tell, TurnClock(), is_packed=False)
         running.on_step = step
-        tell(running.end(self.train(running)))
+        tell(running.end(self.train(running), self.take_ways()))
 
     def _load(self, group: TrialGroup) -> list[LaneState] | None:
         """Return the states that a group goes on from."""
@@ -127,7 +137,7 @@ class _PackRun:
         """Train until all have ended."""
         with closing(self._pack):
             for running, ending in self._pack.run():
-                order = self._tell(running.end(ending))
+                order = self._tell(running.end(ending, self._worker.take_ways()))
                 self._load(() if order is None else order.join)
 
     def _load(self, groups: Sequence[TrialGroup]) -> None:

@@ -15,11 +15,11 @@ from headwater.trials.events import (
     Started,
     Stepped,
 )
+from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
 from headwater.trials.objective import INFEASIBLE, Objective
-from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
-from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
 from headwater.trials.parting import Question
+from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
 from headwater.trials.recipes import Recipe
 from headwater.trials.records import (
     Decision,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headwater.trials.learnt import ChosenWay
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime
 from headwater.trials.records import Ending, Report
 
@@ -81,6 +82,8 @@ class Ended(GroupEvent):
     numbers: tuple[int, ...]
     seconds: float
     """How long it trained since its last report."""
+    ways: tuple[ChosenWay, ...] = ()
+    """Which ways of computing were chosen meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,8 @@ class Measured(Event):
     """How a group ended that could not be measured to the end."""
     numbers: tuple[int, ...] = ()
     """The trials of that group."""
+    ways: tuple[ChosenWay, ...] = ()
+    """Which ways of computing were chosen meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

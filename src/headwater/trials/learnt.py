@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headwater.trials.constants import NO_OPTIONS, Json, Options, name_option, read_constant, write_constant
+from headwater.trials.measurements import Measurement, Profile
 from headwater.trials.recipes import Recipe
-from headwater.trials.records import Measurement, Profile
 
 VERSION = 1
 

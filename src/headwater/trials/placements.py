@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from headwater.space import Space
+from headwater.trials.learnt import Learnt
 from headwater.trials.records import TrialGroup
 from headwater.trials.surrogate import Surrogate
 
@@ -93,6 +94,10 @@ class Brief:
     """Whether what trains alone is compiled where that saves time."""
     shares_loading: bool = False
     """Whether groups that cannot train as one may load their data together."""
+    learnt: Learnt = field(default_factory=Learnt)
+    """What is known of the function already, on this kind of device."""
+    torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
+    """What the user has set in torch for all of the process."""
     chooses_threads: bool = False
     """Whether what trains alone on a CPU gets as many threads as are fast."""
     num_devices: int = 1
