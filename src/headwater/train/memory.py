@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ import torch
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
+
+GARBAGE_BYTES = 1 << 26
+"""When this process holds so much more than after the last clearing, what ended groups have left is cleared away."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers by which glibc's malloc.h calls these settings."""
@@ -28,13 +32,37 @@ def keep_freed_memory() -> None:
         libc.mallopt(_MMAP_THRESHOLD, 2**25)  # the largest it takes; larger tensors still come and go
 
 
+class Clearing:
+    """Gives back what groups that have ended leave behind, when it has become much.
+
+    A user's own objects may hold one another in circles, which Python finds when many objects were made, not when much
+    memory is held. To look for them takes a fifth of a second, so it is done where memory has grown.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+
+    def clear(self, *, is_urgent: bool = False) -> None:
+        """Give back what is free; look for circles where that is not enough, or where memory has run out."""
+        if not is_urgent and not self._has_grown():
+            return
+        return_freed_memory()
+        if is_urgent or (self._least is not None and self._has_grown()):
+            gc.collect()
+            return_freed_memory()
+        self._least = _held_bytes()
+
+    def _has_grown(self) -> bool:
+        return self._least is None or _held_bytes() > self._least + GARBAGE_BYTES
+
+
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
     """Start watching; the returned function tells how many bytes the peak since then lies above the start."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         return lambda: int(torch.cuda.max_memory_allocated(device)) - before
-    _return_freed_memory()
+    return_freed_memory()
     try:
         _CLEAR.write_text("5")  # resets the peak that Linux keeps of this process
     except OSError:
@@ -55,10 +83,19 @@ def available_bytes(device: torch.device) -> int | None:
     return _read(_MEMORY, "MemAvailable")
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
+    """Give memory that is free, but kept for the next step, back to the system."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
+
+
+def _held_bytes() -> int:
+    """Return what this process holds, here and on the GPU; 0 where the system does not tell."""
+    on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    return (_read(_STATUS, "VmRSS") or 0) + on_gpu
 
 
 def _read(path: Path, name: str) -> int | None:

@@ -20,6 +20,7 @@ from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
 from headwater.train.looking import look_at_widths
+from headwater.train.memory import Clearing
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.streams import Alone, Seat
@@ -50,6 +51,8 @@ class Workshop:
     """How many groups train at the same time, in processes that share the memory."""
     seat: Seat = field(default_factory=Alone)
     """Where runs read their data from: alone, or with others."""
+    clearing: Clearing = field(default_factory=Clearing)
+    """Gives back what runs that have ended leave behind."""
     deadline: Deadline = field(default_factory=Deadline.start)
     """By when everything that is measured must be known."""
 
@@ -79,7 +82,9 @@ def run_group(
     wanted: list[Structure] = []
     while True:
         try:
-            return _run(workshop, group, control, states, start)
+            ending = _run(workshop, group, control, states, start)
+            workshop.clearing.clear()
+            return ending
         except WidthsWanted as question:
             wanted += question.args
             error = _look(workshop, group.lanes[0], wanted)
