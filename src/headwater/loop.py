@@ -244,7 +244,7 @@ class Loop:
         workshop = self._tools.workshop if seat is None else replace(self._tools.workshop, seat=seat)
         ending = run_group(workshop, shift.group, shift, states)
         self.hear_stop(shift)
-        return ending
+        return replace(ending, was_packed=seat is not None)
 
     def hear_start(self, shift: Shift) -> None:
         """Count the lanes of a group that begins."""
@@ -287,10 +287,20 @@ class Loop:
         if ending.outcome is Outcome.DONE:
             self._tools.sorter.acquit(ending.lanes)
             self._finish(ending.lanes, Status.COMPLETED)
-        elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
-            self._finish(ending.lanes, Status.FAILED, ending.error)
+        elif ending.outcome is Outcome.OUT_OF_MEMORY and ending.was_packed:
+            self.hear_refusal(self._catch_up(ending).group, "they ran out of memory")
+        elif ending.outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
+            self._tools.sorter.excuse(ending)
+            self._finish(ending.lanes, Status.FAILED, ending.failure)
         else:
+            ending = self._catch_up(ending) if ending.outcome is Outcome.OUT_OF_MEMORY else ending
             self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.state_store))
+
+    def _catch_up(self, ending: Ending) -> Ending:
+        """Let lanes that start again do so from their last states."""
+        lanes = self._states.catch_up(ending.lanes, self._epochs)
+        self._lanes |= {lane.number: lane for lane in lanes}
+        return replace(ending, lanes=lanes)
 
     def _finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         self._tools.recorder.write(transitions=[self._transition(lane.number, status, error) for lane in lanes])

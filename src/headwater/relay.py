@@ -167,7 +167,7 @@ class StudyAttendant:
             case ("raised", cause):
                 raise cause
 
-    def lose(self, reason: str) -> Iterator[tuple[TrialGroup, Ending]]:
+    def lose(self, reason: str, outcome: Outcome) -> Iterator[tuple[TrialGroup, Ending]]:
         """Take in that the process is gone, and yield an ending for each group that had none.
 
         Which group of a pack is to blame cannot be told, so none is: they train one by one from now on.
@@ -179,8 +179,8 @@ class StudyAttendant:
                 self._foreman.hear_stop(shift)
                 self._foreman.hear_refusal(TrialGroup(lanes=shift.lanes), reason)
                 continue
-            outcome = Outcome.RAISED if shift.numbers else Outcome.DONE
-            yield from self._end(key, shift.numbers, Ending(outcome=outcome, lanes=(), error=reason), has_parted=False)
+            ending = Ending(outcome=outcome if shift.numbers else Outcome.DONE, lanes=(), error=reason)
+            yield from self._end(key, shift.numbers, ending, has_parted=False)
 
     def _answer(self, shift: Shift, reports: Sequence[Report], num_steps: int) -> None:
         shift.num_steps = num_steps

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.errors import StoreError
 from headwater.report.podium import Podium
 from headwater.shifts import Capture
 from headwater.store import StudyInfo
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import Lane, Report, Status, TrialRecord
 
 if TYPE_CHECKING:
     from headwater.train.state_store import StateStore
@@ -51,6 +52,17 @@ class SavedStates:
         if (kept := self._state_store.kept_number) is None or kept in self._state_store:
             for number in sorted(self._state_store, key=lambda number: number != kept):
                 self._keep_saved(number)
+
+    def catch_up(self, lanes: Sequence[Lane], recorded: Mapping[int, int]) -> tuple[Lane, ...]:
+        """Let lanes start where their saved states are, if all have one of the same epoch; else where they started.
+
+        `recorded` has the last epoch of each trial that the record knows of.
+        """
+        try:
+            epochs = {self._state_store.find_epoch(lane.number, recorded[lane.number]) for lane in lanes}
+        except StoreError:
+            return tuple(lanes)
+        return tuple(replace(lane, start_epoch=max(epochs)) for lane in lanes) if len(epochs) == 1 else tuple(lanes)
 
     def fail(self, number: int) -> None:
         """Take in that a trial has failed: it cannot be the best."""

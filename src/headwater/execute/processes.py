@@ -10,16 +10,20 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait
+from pathlib import Path
 
 from headwater.errors import LineLost, StudyEnds
 from headwater.execute.lines import Line
 from headwater.execute.sites import Attendant, Site
 from headwater.settings import read_whole
-from headwater.trials import Ending, TrialGroup
+from headwater.trials import Ending, Outcome, TrialGroup
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
+OOM_SCORE = 500
+"""How willing a process is to be ended by the system, of 1000; the study's own is usually 0."""
 PARTING_S = 5.0
 """So long may a process take to end when its work is done."""
 
@@ -60,8 +64,8 @@ class _Floor:
         """Start as many processes as there are packs and places for; tell whether any is at work."""
         try:
             while self.end is None and len(self._hands) < self._num_places and (pack := next(self._waiting, None)):
-                lines = [hand.line for hand in (*self._hands, *self._leaving)]
-                self._hands.append(_Hand(pack, self._site, lines))
+                self._await_leaving()
+                self._hands.append(_Hand(pack, self._site, [hand.line for hand in self._hands]))
         except StudyEnds as cause:
             self.end = cause
         return bool(self._hands)
@@ -82,8 +86,13 @@ class _Floor:
         """End every process that is left, at once or, if it has done its work, when it has had time to clear up."""
         for hand in self._hands:
             hand.kill()
+        self._await_leaving()
+
+    def _await_leaving(self) -> None:
+        """Wait until those that have done their work are gone, and with them the memory that they took."""
         for hand in self._leaving:
             hand.leave()
+        self._leaving = []
 
 
 class _Hand:
@@ -115,7 +124,7 @@ class _Hand:
         except LineLost:
             self._is_lost = True
             self._process.join()
-            yield from self._attendant.lose(_explain(self._process.exitcode))
+            yield from self._attendant.lose(*_explain(self._process.exitcode))
 
     def kill(self) -> None:
         """End the process now."""
@@ -134,6 +143,7 @@ def _work(pack: Sequence[TrialGroup], site: Site, line: Line, others: Sequence[L
     for other in others:  # the study's ends: while they are open here, nobody would notice that it is gone
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears of it, and says when to end
+    _be_first_to_go()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not the study's display, if it has one
     try:
         site.work_away(pack, line)
@@ -141,10 +151,17 @@ def _work(pack: Sequence[TrialGroup], site: Site, line: Line, others: Sequence[L
         sys.exit(1)
 
 
-def _explain(status: int | None) -> str:
-    """Say how a process ended that should not have."""
+def _explain(status: int | None) -> tuple[str, Outcome]:
+    """Say how a process ended that should not have; one that the system kills has most likely run out of memory."""
     if status is None or status >= 0:
-        return f"the process that trained it ended with status {status}"
-    name = signal.Signals(-status).name
-    cause = "; the machine may have run out of memory" if -status == signal.SIGKILL else ""
-    return f"the process that trained it was ended by {name}{cause}"
+        return f"the process that trained it ended with status {status}", Outcome.RAISED
+    text = f"the process that trained it was ended by {signal.Signals(-status).name}"
+    if -status == signal.SIGKILL:
+        return f"{text}; the machine has most likely run out of memory", Outcome.OUT_OF_MEMORY
+    return text, Outcome.RAISED
+
+
+def _be_first_to_go() -> None:
+    """Where memory runs out, let the system end this process and not the study, which starts another."""
+    with suppress(OSError):  # of another system than Linux, or one that does not allow it
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))

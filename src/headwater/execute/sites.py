@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from headwater.execute.lines import Line
-from headwater.trials import Ending, TrialGroup
+from headwater.trials import Ending, Outcome, TrialGroup
 
 
 class Attendant(Protocol):
@@ -24,8 +24,8 @@ class Attendant(Protocol):
             LineLost: The process is gone.
         """
 
-    def lose(self, reason: str) -> Iterator[tuple[TrialGroup, Ending]]:
-        """Take in that the process is gone, and yield an ending for each group that had none."""
+    def lose(self, reason: str, outcome: Outcome) -> Iterator[tuple[TrialGroup, Ending]]:
+        """Take in that the process is gone, and yield an ending of this outcome for each group that had none."""
 
 
 class Site(Protocol):

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import torch
 
+from headwater.train.cgroups import free_in_cgroups
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
+_LIMITS = Path("/proc/self/limits")
 
 GARBAGE_BYTES = 1 << 26
 """When this process holds so much more than after the last clearing, what ended groups have left is cleared away."""
+GARBAGE_SHARE = 0.1
+"""The same where less is free, as a share of that."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers by which glibc's malloc.h calls these settings."""
@@ -53,7 +58,11 @@ class Clearing:
         self._least = _held_bytes()
 
     def _has_grown(self) -> bool:
-        return self._least is None or _held_bytes() > self._least + GARBAGE_BYTES
+        if self._least is None:
+            return True
+        free = available_bytes(torch.device("cpu"))
+        most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
+        return _held_bytes() > self._least + most
 
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
@@ -77,10 +86,14 @@ def watch_peak(device: torch.device) -> Callable[[], int | None]:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Return how much memory could be used now; None where the system does not tell."""
+    """Return how much memory could be used now; None where the system does not tell.
+
+    That is what is free on the machine, or less: what control groups (containers, batch systems) and `ulimit -v` allow.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return _read(_MEMORY, "MemAvailable")
+    known = (_read(_MEMORY, "MemAvailable"), free_in_cgroups(), _free_addresses())
+    return min((free for free in known if free is not None), default=None)
 
 
 def return_freed_memory() -> None:
@@ -96,6 +109,16 @@ def _held_bytes() -> int:
     """Return what this process holds, here and on the GPU; 0 where the system does not tell."""
     on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
     return (_read(_STATUS, "VmRSS") or 0) + on_gpu
+
+
+def _free_addresses() -> int | None:
+    """Return how many more bytes this process may map; None where it may map any number."""
+    try:
+        limit = re.search(r"^Max address space +(\d+) ", _LIMITS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    mapped = _read(_STATUS, "VmSize")
+    return None if limit is None or mapped is None else max(int(limit[1]) - mapped, 0)
 
 
 def _read(path: Path, name: str) -> int | None:

@@ -13,6 +13,7 @@ import torch
 
 from headwater.errors import CannotFuseError, CannotScaleError, LanesLeave, LanesPart, StudyError, WidthsWanted
 from headwater.fuse.roster import Roster
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.strategies import Strategies
 from headwater.scale.places import Structure
 from headwater.space.configuration import freeze
@@ -83,7 +84,7 @@ def run_group(
     while True:
         try:
             ending = _run(workshop, group, control, states, start)
-            workshop.clearing.clear()
+            workshop.clearing.clear(is_urgent=ending.outcome is Outcome.OUT_OF_MEMORY)
             return ending
         except WidthsWanted as question:
             wanted += question.args
@@ -147,6 +148,10 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
         raise
     except (Exception, SystemExit) as cause:  # the trial's own code: whatever it raises is the trial's result
         error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+        if is_out_of_memory(cause):
+            roster.shortage = error
+    if roster.shortage:
+        return Outcome.OUT_OF_MEMORY, None, roster.shortage
     if roster.question is not None:
         return (Outcome.PARTED if roster.question.recipe else Outcome.APART), roster.question, ""
     return (Outcome.RAISED if error else Outcome.DONE), None, error

@@ -20,6 +20,7 @@ from headwater.plan.grouping import Key
 from headwater.train.engines import LaneState
 from headwater.train.profiling import MAX_LANES, measure_alone, profile_lanes
 from headwater.train.running import Workshop
+from headwater.train.shortages import Shortages
 from headwater.train.streams import Meter
 from headwater.trials import Ending, Lane, Outcome, Profile, Question, Recipe, TrialGroup
 
@@ -58,6 +59,7 @@ class Sorter:
         self._alone: dict[int, float | None] = {}
         self._suspects: dict[int, str] = {}
         self._acquitted: set[str] = set()
+        self._shortages = Shortages()
 
     def sort(self, lanes: Sequence[Lane], states: Mapping[int, LaneState]) -> list[TrialGroup]:
         """Cut lanes into groups that should be able to train as one."""
@@ -68,6 +70,7 @@ class Sorter:
             if question is not None:
                 self._learn(question, lanes)
                 return self.sort(lanes, states)
+            size = int(min(size, self._shortages.find_limit(self._kind(bucket[0]))))
             groups += cut_groups(bucket, share_lanes(len(bucket), size, self._workshop.num_workers))
         self._measured = self._workshop
         return groups
@@ -78,7 +81,7 @@ class Sorter:
 
     def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
         """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
-        _, profile = self._known.get(kind_of(lane, list(self._recipes.values())), (0, None))
+        _, profile = self._known.get(self._kind(lane), (0, None))
         if profile is None or profile.largest < 2:
             return False
         smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
@@ -91,6 +94,8 @@ class Sorter:
 
         What was learnt holds for those that wait too, so they are cut anew.
         """
+        if ending.outcome is Outcome.OUT_OF_MEMORY:
+            return self._shrink(ending.lanes, waiting)
         if ending.outcome is Outcome.RAISED:
             cause = ending.error.rstrip().splitlines()[-1]
             self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
@@ -112,6 +117,26 @@ class Sorter:
                 self._learn(Question(None, f"the function raises for lanes in a group only: {cause}"), lanes)
             if cause is not None:
                 self._acquitted.add(cause)
+
+    def excuse(self, ending: Ending) -> None:
+        """Learn how a trial failed alone; where it ran out of memory, its groups may have been small enough."""
+        if ending.outcome is Outcome.OUT_OF_MEMORY:
+            self._shortages.excuse(ending.lanes[0].number)
+
+    def _shrink(self, lanes: Sequence[Lane], waiting: Sequence[TrialGroup]) -> list[TrialGroup]:
+        """Cut a group that ran out of memory in halves, and those of its kind that wait to the same size."""
+        limit = self._shortages.note(self._kind(lanes[0]), lanes)
+        label = describe_bucket(lanes[0], list(self._recipes.values()))
+        self._tell(f"{len(lanes)} lanes in a group ran out of memory; at most {limit} from now on ({label})", lanes)
+        groups = [TrialGroup(lanes=tuple(lanes)), *waiting]
+        return [part for group in groups for part in self._cut(group)]
+
+    def _cut(self, group: TrialGroup) -> list[TrialGroup]:
+        limit = self._shortages.find_limit(self._kind(group.lanes[0]))
+        return [group] if len(group) <= limit else cut_groups(group.lanes, int(limit))
+
+    def _kind(self, lane: Lane) -> Key:
+        return kind_of(lane, list(self._recipes.values()))
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
@@ -145,7 +170,7 @@ class Sorter:
             return 1, None
         if self._num_lanes is not None or len(bucket) == 1:
             return self._num_lanes or 1, None
-        kind = kind_of(bucket[0], list(self._recipes.values()))
+        kind = self._kind(bucket[0])
         num_asked, profile = self._known.get(kind, (0, None))
         if profile is None or (num_asked < min(len(bucket), MAX_LANES) and profile.largest == num_asked):
             saved = [states[lane.number] for lane in bucket] if bucket[0].start_epoch else None
@@ -167,7 +192,8 @@ class Sorter:
         profile, ending = profile_lanes(self._measured, bucket, states)
         if ending is not None and ending.question is not None:
             return profile, ending.question
-        raised = {lane.number for lane in ending.lanes} if ending is not None else set()
+        has_raised = ending is not None and ending.outcome is Outcome.RAISED
+        raised = {lane.number for lane in ending.lanes} if ending is not None and has_raised else set()
         sound = [place for place, lane in enumerate(bucket) if lane.number not in raised]
         if raised and len(sound) > 1:
             saved = None if states is None else [states[place] for place in sound]

@@ -118,6 +118,8 @@ class Outcome(StrEnum):
     """These lanes cannot run as one."""
     RAISED = "raised"
     """The training function raised."""
+    OUT_OF_MEMORY = "out of memory"
+    """The group took more memory than there is; fewer lanes may fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +130,30 @@ class Ending:
     lanes: tuple[Lane, ...]
     question: Question | None = None
     error: str = ""
-    """The traceback, where the function raised."""
+    """The traceback, where the function raised or ran out of memory."""
     num_lane_steps: int = 0
     """Optimizer steps, counted once per lane."""
     num_steps_foreseen: int | None = None
     """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
+    was_packed: bool = False
+    """Whether it shared the memory with other groups of a pack."""
+
+    @property
+    def group(self) -> TrialGroup:
+        """The lanes that were still in it, as a group."""
+        return TrialGroup(lanes=self.lanes)
+
+    @property
+    def failure(self) -> str:
+        """What a trial that failed so, alone, is told."""
+        if self.outcome is not Outcome.OUT_OF_MEMORY:
+            return self.error
+        return (
+            f"{self.error.rstrip()}\n"
+            "Out of memory: this trial does not fit even in a group of its own; make its model or batches smaller, "
+            "train fewer at a time (workers), or give it a machine or a limit with more memory"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
