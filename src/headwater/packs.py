@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.conduct.grouping import Grouper
 from headwater.errors import CannotPack, StudyError
 from headwater.store import Folder
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
-    from headwater.train.sorting import Sorter
     from headwater.train.streams import Seat
     from headwater.train.trial import Trial
 
@@ -245,7 +245,6 @@ class _Job:
 
     def __init__(self, unit: Unit, device: Any) -> None:
         from headwater.train.running import Workshop
-        from headwater.train.sorting import Sorter
 
         self.unit = unit
         self.is_leaving = False
@@ -253,8 +252,8 @@ class _Job:
         self._states = dict(enumerate(unit.checkpoint.lanes)) if unit.checkpoint is not None else {}
         self._latest: dict[int, LaneState] = {}
         self._workshop = Workshop(unit.train, device)
-        self._sorter: Sorter = Sorter(self._workshop, len(unit.lanes), lambda *_: None, lambda _: None)
-        self.groups = self._sorter.sort(unit.lanes, self._states)
+        self._grouper = Grouper(len(unit.lanes), lambda *_: None, lambda _: None)
+        self.groups = self._grouper.sort(unit.lanes).groups
 
     def train(self, group: TrialGroup, seat: Seat) -> Ending:
         """Run one group of the unit's lanes from its seat in the pack."""
@@ -269,12 +268,12 @@ class _Job:
     def sort_again(self, ending: Ending) -> list[TrialGroup]:
         """Return the groups in which lanes train that could not train to the end as one."""
         if ending.outcome is Outcome.DONE:
-            self._sorter.acquit(ending.lanes)
+            self._grouper.acquit(ending.lanes)
             return []
-        if ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
-            self.unit.errors[ending.lanes[0].number] = ending.error
+        if ending.outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
+            self.unit.errors[ending.lanes[0].number] = ending.failure
             return []
-        return self._sorter.sort_again(ending, (), self._states)
+        return self._grouper.part(ending) or list(self._grouper.sort(ending.lanes).groups)
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
         """Keep what the lanes report and have learnt; let them go where the unit is to leave."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from headwater.conduct.shortages import Shortages
 from headwater.plan import (
     MAX_LANES,
     bucket_lanes,
@@ -94,6 +95,7 @@ class Grouper:
         self._seconds_alone: dict[int, float | None] = {}
         self._suspects: dict[int, str] = {}
         self._acquitted: set[str] = set()
+        self._shortages = Shortages()
 
     def sort(self, lanes: Sequence[Lane]) -> Sorted:
         """Cut lanes into groups, as far as it is known how large these should be."""
@@ -103,7 +105,8 @@ class Grouper:
             kind = self._kind_of(bucket[0])
             purpose = self._find_unknown(kind, bucket)
             if purpose is None:
-                size = share_lanes(len(bucket), self._size(kind, bucket), self._num_devices)
+                size = int(min(self._size(kind, bucket), self._shortages.find_limit(kind)))
+                size = share_lanes(len(bucket), size, self._num_devices)
                 groups += cut_groups(bucket, size)
             else:
                 unsized.append(Unsized(kind=kind, lanes=tuple(bucket), purpose=purpose))
@@ -127,7 +130,8 @@ class Grouper:
         if ending is not None and ending.question is not None:
             self._learn(ending.question, wanted.lanes)
             return
-        raised = {lane.number for lane in ending.lanes} if ending is not None else set()
+        has_raised = ending is not None and ending.outcome is Outcome.RAISED
+        raised = {lane.number for lane in ending.lanes} if ending is not None and has_raised else set()
         if raised and sum(lane.number not in self._unsound | raised for lane in wanted.lanes) > 1:
             self._unsound |= raised  # the rest tells how many pay
             return
@@ -163,6 +167,8 @@ class Grouper:
 
         Where there are none, they are to be sorted anew, with all that wait: what was learnt holds for those too.
         """
+        if ending.outcome is Outcome.OUT_OF_MEMORY:
+            return self._shrink(ending.lanes)
         if ending.outcome is Outcome.RAISED:
             cause = ending.error.rstrip().splitlines()[-1]
             self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
@@ -175,6 +181,10 @@ class Grouper:
         self._learn(ending.question, ending.lanes, stuck=len(self._buckets(ending.lanes)) == 1)
         return []
 
+    def excuse(self, lane: Lane) -> None:
+        """Learn that a trial ran out of memory even alone: its groups may have been small enough."""
+        self._shortages.excuse(lane.number)
+
     def acquit(self, lanes: Sequence[Lane]) -> None:
         """Learn that these trials came to their end; two that raised only together cannot be together."""
         for lane in lanes:
@@ -183,6 +193,13 @@ class Grouper:
                 self._learn(Question(None, f"the function raises for lanes in a group only: {cause}"), lanes)
             if cause is not None:
                 self._acquitted.add(cause)
+
+    def _shrink(self, lanes: Sequence[Lane]) -> list[TrialGroup]:
+        """Cut a group that ran out of memory in halves, and have those of its kind no larger from now on."""
+        limit = self._shortages.note(self._kind_of(lanes[0]), lanes)
+        label = describe_bucket(lanes[0], list(self._recipes.values()))
+        self._tell(f"{len(lanes)} lanes in a group ran out of memory; at most {limit} from now on ({label})", lanes)
+        return cut_groups(lanes, limit)
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)

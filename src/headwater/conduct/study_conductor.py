@@ -281,23 +281,33 @@ class StudyConductor:
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
             seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
             self._tally.count_alone(ending.num_lane_steps, seconds)
-        self._conclude(ending)
+        self._conclude(ending, running.is_pack)
         self._learn(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)
         if not running.groups:
             self._running.remove(event.key)
         return order
 
-    def _conclude(self, ending: Ending) -> None:
-        if ending.outcome is Outcome.DONE:
-            self._waiting.grouper.acquit(ending.lanes)
-            self._trials.finish(ending.lanes, Status.COMPLETED)
-        elif ending.outcome is Outcome.REFUSED:
-            self._waiting.refuse_packs(TrialGroup(lanes=ending.lanes), ending.error)
-        elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
-            self._trials.finish(ending.lanes, Status.FAILED, ending.error)
+    def _conclude(self, ending: Ending, was_packed: bool = False) -> None:
+        lanes, outcome = ending.lanes, ending.outcome
+        if outcome is Outcome.OUT_OF_MEMORY and (was_packed or len(lanes) > 1):
+            lanes = tuple(self._trials.reopen(lanes))
+            ending = replace(ending, lanes=lanes)
+        if outcome is Outcome.DONE:
+            self._waiting.grouper.acquit(lanes)
+            self._trials.finish(lanes, Status.COMPLETED)
+        elif outcome is Outcome.REFUSED or (outcome is Outcome.OUT_OF_MEMORY and was_packed):
+            reason = ending.error if outcome is Outcome.REFUSED else "they ran out of memory"
+            self._waiting.refuse_packs(TrialGroup(lanes=lanes), reason)
+        elif outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(lanes) == 1:
+            self._fail(ending)
         else:
             self._waiting.part(ending)
+
+    def _fail(self, ending: Ending) -> None:
+        if ending.outcome is Outcome.OUT_OF_MEMORY:
+            self._waiting.grouper.excuse(ending.lanes[0])
+        self._trials.finish(ending.lanes, Status.FAILED, ending.failure)
 
     def _learn(self, ways: tuple[ChosenWay, ...], *, is_new: bool) -> None:
         """Record what is known of the function by now, where there is news."""
@@ -356,7 +366,8 @@ class StudyConductor:
             self._tell_lanes(f"it starts again: {event.reason}", lanes)
             self._waiting.add_groups([TrialGroup(lanes=lanes)])
         else:
-            self._conclude(Ending(outcome=Outcome.RAISED, lanes=lanes, error=event.reason))
+            outcome = Outcome.OUT_OF_MEMORY if event.is_out_of_memory else Outcome.RAISED
+            self._conclude(Ending(outcome=outcome, lanes=lanes, error=event.reason))
 
     def _end_early(self, reason: str) -> None:
         if self.ended_early is None:

@@ -115,7 +115,7 @@ class WaitingLanes:
         self.add_groups(groups)
         if not groups:
             self._lanes = [*ending.lanes, *self._lanes]
-            self._is_stale = True
+        self._is_stale = True
 
     def refuse_packs(self, group: TrialGroup, reason: str) -> None:
         """Make no more packs; the group trains alone."""

@@ -173,5 +173,6 @@ class _Worker:
                 return None
         except LineLost:
             pass
-        lost = Lost(key=self.placement.key, reason=self.process.explain_end())
+        reason, was_killed = self.process.explain_end(), self.process.was_killed
+        lost = Lost(key=self.placement.key, reason=reason, is_out_of_memory=was_killed)
         return Told(lost, awaits_order=False)

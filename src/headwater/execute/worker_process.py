@@ -19,11 +19,14 @@ from contextlib import contextmanager, suppress
 from functools import reduce
 from importlib import import_module
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from headwater.errors import LineLost, StudyError
 from headwater.execute.lines import Line
 
+OOM_SCORE = 500
+"""How willing a worker is to be ended by the system where memory runs out, of 1000; its parent's is usually 0."""
 LOOK_EVERY_S = 1.0
 """So often does a process see whether its parent is still there, while it is at work and hears nothing of it."""
 _THREADS = (
@@ -109,12 +112,17 @@ class WorkerProcess:
         """Return what `multiprocessing.connection.wait` waits for."""
         return self._line.fileno()
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether the process was ended by SIGKILL, as the system does where memory runs out."""
+        return self._process.poll() == -signal.SIGKILL
+
     def explain_end(self) -> str:
         """Say how the process ended, when it is gone and should not be."""
         status = self._process.wait()
         if status >= 0:
             return f"the process that trained it ended with status {status}"
-        cause = "; the machine may have run out of memory" if -status == signal.SIGKILL else ""
+        cause = "; the machine has most likely run out of memory" if -status == signal.SIGKILL else ""
         return f"the process that trained it was ended by {signal.Signals(-status).name}{cause}"
 
     def kill(self) -> None:
@@ -135,6 +143,8 @@ class WorkerProcess:
 def work_for_parent(handle: int, parent: int) -> None:
     """Serve the process that has started this one, through the socket that it has handed over, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):  # of another system than Linux, or one that does not allow it
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.set_inheritable(handle, False)  # programs that are started here must not hold the line
     threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()

@@ -22,6 +22,7 @@ from headwater.fuse.apart import join, split, tensors
 from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
 from headwater.fuse.roster import Roster
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.trials import Recipe
 from headwater.trials.functions import fill_in, join_pieces, make_dict, make_list, make_tuple, unbind
 from headwater.trials.recipes import Call, Constant, Expression
@@ -124,6 +125,8 @@ def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
     except Exception as error:
         stand_ins = [*_stand_ins((args, kwargs))]
         roster = stand_ins[0].roster
+        if is_out_of_memory(error):
+            raise roster.run_short(error) from error
         if roster.place is not None:
             picked_args, picked_kwargs = (split(each, len(roster))[roster.place] for each in (list(args), kwargs))
             return function(*picked_args, **picked_kwargs)

@@ -31,6 +31,7 @@ from headwater.fuse.functorch import (
 from headwater.fuse.layouts import REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.strategies import Strategies
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import (
@@ -109,6 +110,10 @@ class LaneMode(TorchFunctionMode):
         except CannotFuseError as error:
             self.roster.refuse(str(error))
             raise
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise self.roster.run_short(error) from error
+            raise
 
     @property
     def num_lanes(self) -> int:
@@ -163,7 +168,9 @@ class LaneMode(TorchFunctionMode):
         dice = Dice(args, kwargs)
         try:
             return call_in_level(self.num_lanes, func, args, kwargs)
-        except (RuntimeError, IndexError, TypeError, ValueError):
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
             dice.rewind()
         return self.run_looped(func, args, kwargs)
 

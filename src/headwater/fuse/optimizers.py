@@ -234,7 +234,7 @@ class LaneOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._opt_called = True
-        with torch._C.DisableTorchFunction():
+        with self._roster.noticing_shortage(), torch._C.DisableTorchFunction():
             with torch.no_grad():
                 for group, record in zip(self.param_groups, self._groups, strict=True):
                     self._refresh(group, record)

@@ -17,6 +17,7 @@ from typing import Any
 from headwater.errors import CannotFuseError
 from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import Roster
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.trials import Recipe
 from headwater.trials.recipes import Call, Constant
 
@@ -73,6 +74,8 @@ def run_by_lane(
         except CannotFuseError:
             raise
         except Exception as error:  # whatever the user's values make of it
+            if is_out_of_memory(error):
+                raise roster.run_short(error) from error
             errors.append(error)
     cause = next((error for error in errors if error is not None), None)
     if cause is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
 from headwater.errors import CannotFuseError, LanesPart
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.space import Config
 from headwater.trials import Question, Recipe
 
@@ -23,6 +25,8 @@ class Roster:
         self.configs = tuple(configs)
         self.members: tuple[int, ...] = tuple(range(len(configs)))
         self.question: Question | None = None
+        self.shortage = ""
+        """The traceback of the call in which memory ran out; the lanes must be fewer then."""
         self.place: int | None = None
         """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
         self.was_asked = False
@@ -110,6 +114,29 @@ class Roster:
             answers = [repr(self._evaluate(recipe, place)) for place in range(len(self))]
         self.question = Question(recipe, reason, tuple(answers))
         return LanesPart(reason)
+
+    @property
+    def halt(self) -> str | None:
+        """Why the lanes cannot go on as one, if they cannot."""
+        return "out of memory" if self.shortage else self.question.reason if self.question is not None else None
+
+    @contextmanager
+    def noticing_shortage(self) -> Iterator[None]:
+        """Turn the error of running out of memory into the signal that the lanes must be fewer."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise self.run_short(error) from error
+            raise
+
+    def run_short(self, error: BaseException) -> LanesPart:
+        """Note that memory has run out, and return the signal to raise.
+
+        The user's code never sees the error: where a trial alone has memory enough, it would not see it either.
+        """
+        self.shortage = "".join(traceback.format_exception(error))
+        return LanesPart("out of memory")
 
     def refuse(self, reason: str) -> None:
         """Note that the lanes cannot go on as one; what they were asked first stands."""

@@ -66,8 +66,8 @@ REWRITES = Rewrites(sys.modules[__name__])
 def go_on() -> None:
     """Raise where the lanes have to part: the code has caught what said so, or what came of it."""
     roster = ROSTER.get()
-    if roster is not None and roster.question is not None:
-        raise LanesPart(roster.question.reason)
+    if roster is not None and roster.halt is not None:
+        raise LanesPart(roster.halt)
 
 
 def same_thing(a: Any, b: Any) -> Any:

@@ -237,8 +237,8 @@ class LaneEngine:
         Raises:
             LanesPart: The code has swallowed that the lanes cannot go on as one, so that its numbers are not theirs.
         """
-        if self._roster.question is not None:
-            raise LanesPart(self._roster.question.reason)
+        if self._roster.halt is not None:
+            raise LanesPart(self._roster.halt)
         if isinstance(value, PerLane):
             return [_number(item) for item in value.values]
         if isinstance(value, Tensor) and is_lane_tensor(value):

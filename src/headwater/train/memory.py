@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from headwater.train.cgroups import free_in_cgroups
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
+_LIMITS = Path("/proc/self/limits")
+
+GARBAGE_BYTES = 1 << 26
+"""When this process holds so much more than after the last clearing, what ended groups have left is cleared away."""
+GARBAGE_SHARE = 0.1
+"""The same where less is free, as a share of that."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers by which glibc's malloc.h calls these settings."""
@@ -28,13 +37,41 @@ def keep_freed_memory() -> None:
         libc.mallopt(_MMAP_THRESHOLD, 2**25)  # the largest it takes; larger tensors still come and go
 
 
+class Clearing:
+    """Gives back what groups that have ended leave behind, when it has become much.
+
+    A user's own objects may hold one another in circles, which Python finds when many objects were made, not when much
+    memory is held. To look for them takes a fifth of a second, so it is done where memory has grown.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+
+    def clear(self, *, is_urgent: bool = False) -> None:
+        """Give back what is free; look for circles where that is not enough, or where memory has run out."""
+        if not is_urgent and not self._has_grown():
+            return
+        return_freed_memory()
+        if is_urgent or (self._least is not None and self._has_grown()):
+            gc.collect()
+            return_freed_memory()
+        self._least = _held_bytes()
+
+    def _has_grown(self) -> bool:
+        if self._least is None:
+            return True
+        free = available_bytes(torch.device("cpu"))
+        most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
+        return _held_bytes() > self._least + most
+
+
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
     """Start watching; the returned function tells how many bytes the peak since then lies above the start."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         return lambda: int(torch.cuda.max_memory_allocated(device)) - before
-    _return_freed_memory()
+    return_freed_memory()
     try:
         _CLEAR.write_text("5")  # resets the peak that Linux keeps of this process
     except OSError:
@@ -49,16 +86,39 @@ def watch_peak(device: torch.device) -> Callable[[], int | None]:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Return how much memory could be used now; None where the system does not tell."""
+    """Return how much memory could be used now; None where the system does not tell.
+
+    That is what is free on the machine, or less: what control groups (containers, batch systems) and `ulimit -v` allow.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return _read(_MEMORY, "MemAvailable")
+    known = (_read(_MEMORY, "MemAvailable"), free_in_cgroups(), _free_addresses())
+    return min((free for free in known if free is not None), default=None)
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
+    """Give memory that is free, but kept for the next step, back to the system."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
+
+
+def _held_bytes() -> int:
+    """Return what this process holds, here and on the GPU; 0 where the system does not tell."""
+    on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    return (_read(_STATUS, "VmRSS") or 0) + on_gpu
+
+
+def _free_addresses() -> int | None:
+    """Return how many more bytes this process may map; None where it may map any number."""
+    try:
+        limit = re.search(r"^Max address space +(\d+) ", _LIMITS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    mapped = _read(_STATUS, "VmSize")
+    return None if limit is None or mapped is None else max(int(limit[1]) - mapped, 0)
 
 
 def _read(path: Path, name: str) -> int | None:

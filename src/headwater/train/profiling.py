@@ -171,7 +171,9 @@ def _conclude(
 
 
 def _explain(profile: Profile, ending: Ending) -> Profile:
-    """Say why no larger group was tried, where it raised."""
+    """Say why no larger group was tried, where it raised or ran out of memory."""
+    if ending.outcome is Outcome.OUT_OF_MEMORY:
+        return replace(profile, reason=f"{profile.reason}; {len(ending.lanes)} lanes ran out of memory")
     if ending.outcome is not Outcome.RAISED:
         return profile
     together = f"the function raised in a larger group: {ending.error.rstrip().splitlines()[-1]}"

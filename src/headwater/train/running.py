@@ -13,6 +13,7 @@ import torch
 
 from headwater.errors import CannotFuseError, CannotScaleError, LanesLeave, LanesPart, StudyError, WidthsWanted
 from headwater.fuse.roster import Roster
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.strategies import Strategies
 from headwater.scale.places import Structure
 from headwater.space.configuration import freeze
@@ -20,6 +21,7 @@ from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
 from headwater.train.looking import look_at_widths
+from headwater.train.memory import Clearing
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.streams import Alone, Seat
@@ -50,6 +52,8 @@ class Workshop:
     """How many groups train at the same time, in processes that share the memory."""
     seat: Seat = field(default_factory=Alone)
     """Where runs read their data from: alone, or with others."""
+    clearing: Clearing = field(default_factory=Clearing)
+    """Gives back what runs that have ended leave behind."""
     deadline: Deadline = field(default_factory=Deadline.start)
     """By when everything that is measured must be known."""
 
@@ -79,7 +83,9 @@ def run_group(
     wanted: list[Structure] = []
     while True:
         try:
-            return _run(workshop, group, control, states, start)
+            ending = _run(workshop, group, control, states, start)
+            workshop.clearing.clear(is_urgent=ending.outcome is Outcome.OUT_OF_MEMORY)
+            return ending
         except WidthsWanted as question:
             wanted += question.args
             error = _look(workshop, group.lanes[0], wanted)
@@ -142,6 +148,10 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
         raise
     except (Exception, SystemExit) as cause:  # the trial's own code: whatever it raises is the trial's result
         error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+        if is_out_of_memory(cause):
+            roster.shortage = error
+    if roster.shortage:
+        return Outcome.OUT_OF_MEMORY, None, roster.shortage
     if roster.question is not None:
         return (Outcome.PARTED if roster.question.recipe else Outcome.APART), roster.question, ""
     return (Outcome.RAISED if error else Outcome.DONE), None, error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakMethod
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from headwater.train.streams import Alone, Seat, Stream, open_stream
 from headwater.trials import Decision, Lane, Report
 
 Model = TypeVar("Model", bound=nn.Module)
+Answer = TypeVar("Answer")
 
 
 class Control(Protocol):
@@ -90,7 +92,7 @@ class Trial:
         prepared = self._engine.add_model(model, self._saved("models"))
         self._seat.claim(prepared)
         if self._compiler is not None:
-            self._compiler.attach(prepared, self._count_steps_left)
+            self._compiler.attach(prepared, _weakly(self._count_steps_left))
         return cast("Model", prepared)
 
     def prepare_frozen(self, model: nn.Module) -> nn.Module:
@@ -119,7 +121,7 @@ class Trial:
         """Return an optimizer: a class of torch.optim or its name, a model or parameters, and any hyperparameters."""
         built = self._engine.add_optimizer(optimizer, params, hyperparameters, self._saved("optimizers"))
         if self._counts["optimizers"] == 1:
-            built.register_step_post_hook(lambda *_: self._step())
+            built.register_step_post_hook(_weakly(self._step))
         return built
 
     def prepare_scheduler(self, scheduler: Any, optimizer: Any, **options: Any) -> Any:
@@ -229,6 +231,17 @@ class Trial:
             return None
         saved = [(getattr(state, kind)[index], state.is_inherited) for state in self._states]
         return [Inherited(state) if is_inherited else state for state, is_inherited in saved]
+
+
+def _weakly(method: Callable[[], Answer]) -> Callable[..., Answer | None]:
+    """Return what calls a method but does not keep its object: no trial outlives its run in what it has prepared."""
+    kept = WeakMethod(method)
+
+    def call(*_: Any) -> Answer | None:
+        found = kept()
+        return None if found is None else found()
+
+    return call
 
 
 def _count_of(count: Any) -> int:

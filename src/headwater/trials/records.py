@@ -130,6 +130,8 @@ class Outcome(StrEnum):
     """The training function raised."""
     REFUSED = "refused"
     """It must not take turns with others."""
+    OUT_OF_MEMORY = "out of memory"
+    """The group took more memory than there is; fewer lanes may fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +142,20 @@ class Ending:
     lanes: tuple[Lane, ...]
     question: Question | None = None
     error: str = ""
-    """The traceback, where the function raised."""
+    """The traceback, where the function raised or ran out of memory."""
     num_lane_steps: int = 0
     """Optimizer steps, counted once per lane."""
     num_steps_foreseen: int | None = None
     """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
+
+    @property
+    def failure(self) -> str:
+        """What a trial that failed so, alone, is told."""
+        if self.outcome is not Outcome.OUT_OF_MEMORY:
+            return self.error
+        return (
+            f"{self.error.rstrip()}\n"
+            "Out of memory: this trial does not fit even in a group of its own; make its model or batches smaller, "
+            "train fewer at a time (workers), or give it a machine or a limit with more memory"
+        )
