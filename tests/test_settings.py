@@ -71,7 +71,7 @@ STUDY_CASES = [
     ("storage='nowhere/study.db'", "there is no directory"),
     ("storage='/proc/study.db'", "/proc/study.db"),
     ("storage='mysql://host/name'", "cannot hold a record"),
-    ("executor=None", "executor is None; it must be one of 'inline', 'processes', or an executor"),
+    ("executor=None", "executor is None; it must be one of 'auto', 'inline', 'processes', or an executor"),
     ("executor='cloud'", "executor is 'cloud'"),
     ("executor=hw.ProcessExecutor", "executor is"),
     ("executor=hw.ProcessExecutor(0)", "num_workers is 0; it must be a whole number of at least 1"),
@@ -185,7 +185,7 @@ def test_the_command_says_the_same_and_ends_with_status_two(place: Path, study: 
     "options",
     [
         ["--trials", "0"], ["--trials", "1.5"], ["--max-epochs", "x"], ["--seed", "-1"], ["--seed", str(2**70)],
-        ["--lanes", "0"], ["--lanes", "1.5"], ["--lanes", "-2"], ["--workers", "0"], ["--workers", "two"],
+        ["--lanes", "0"], ["--lanes", "1.5"], ["--lanes", "-2"], ["--devices", "0"], ["--devices", "two"], ["--executor", "two"],
         ["--packing", "tight"], ["--search", "annealing"], ["--surrogate", "1.5"], ["--surrogate", "-1"],
         ["--time-budget", "-1"], ["--time-budget", "nan"], ["--time-budget", "inf"], ["--target", "nan"],
         ["--name", ""], ["--name", "a\nb"], ["--name", "a" * 300], ["--storage", "nowhere/study.db"],

@@ -25,6 +25,8 @@ from headwater.terminal import (
     INTERRUPTED,
     MEMORY_NAMES,
     STORAGE_VARIABLE,
+    DevicesOption,
+    ExecutorOption,
     FileArgument,
     LanesOption,
     PackingOption,
@@ -33,7 +35,6 @@ from headwater.terminal import (
     StorageOption,
     TargetOption,
     TimeBudgetOption,
-    WorkersOption,
     name_storage,
     open_err,
     open_out,
@@ -104,7 +105,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
     states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
-    workers: WorkersOption = None,
+    executor: ExecutorOption = None,
+    devices: DevicesOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
     surrogate: Annotated[
@@ -134,7 +136,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "name": name,
             "max_epochs": max_epochs,
         }
-        grouped = _set_running(loaded.study, lanes, packing, workers)
+        grouped = _set_running(loaded.study, lanes, packing, executor, devices)
         chosen = _override(grouped, {**options, "max_epochs": max_epochs, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
@@ -159,7 +161,8 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
-    workers: WorkersOption = None,
+    executor: ExecutorOption = None,
+    devices: DevicesOption = None,
     time_budget: TimeBudgetOption = None,
     target: TargetOption = None,
     name: Annotated[
@@ -175,7 +178,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     FILE must define the study as it was when it ran. With --trials, a study goes on to more trials than before.
     """
     with telling_errors():
-        grouped = _set_running(_load(file, study).study, lanes, packing, workers)
+        grouped = _set_running(_load(file, study).study, lanes, packing, executor, devices)
         chosen = _as_recorded(_override(grouped, {"storage": storage, "states": states, "name": name}), max_epochs)
 
         def start(watcher: RunWatcher) -> Result:
@@ -230,12 +233,11 @@ def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings 
     return replace(study, **{key: value for key, value in options.items() if value is not None})
 
 
-def _set_running(study: Study, lanes: str | None, packing: str | None, workers: str | None) -> Study:
+def _set_running(
+    study: Study, lanes: str | None, packing: str | None, executor: str | None, devices: int | None
+) -> Study:
     """Let the study group and train its trials as asked, where that was; it refuses itself what cannot be."""
-    from headwater.execute import read_workers
-
-    executor = None if workers is None else read_workers(workers)
-    study = _override(study, {"lanes": _read_count(lanes), "executor": executor})
+    study = _override(study, {"lanes": _read_count(lanes), "executor": executor, "devices": devices})
     if packing is None:
         return study
     return replace(study, packing=None if packing.lower() == "none" else packing)

@@ -13,7 +13,7 @@ from headwater.conduct.stages import StageSpec
 from headwater.conduct.transfer import TransferConductor
 from headwater.conduct.transfer_record import TransferRecord
 from headwater.conduct.transfer_steps import TransferSetup, TransferSteps
-from headwater.execute import Executor, InlineExecutor, build_executor
+from headwater.execute import AutoExecutor, Executor, InlineExecutor, build_executor
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
 from headwater.space import Space
@@ -41,7 +41,7 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
     from headwater.train.running import choose_device
 
     device = choose_device(study.device)
-    executor = build_executor(study.executor, device.type, limits.deadline.clock)
+    executor = build_executor(study.executor, device.type, study.devices, limits.deadline.clock)
     is_here = isinstance(executor, InlineExecutor)
     keep_freed_memory()
     states = TemporaryStates(is_shared=not is_here)
@@ -73,7 +73,8 @@ def _run_search(study: Study, limits: Limits, executor: Executor, settings: RunS
         result = opened.finish()
     finally:
         opened.close()
-    if isinstance(executor, InlineExecutor):  # else others were busy too
+    is_here = isinstance(executor, InlineExecutor) or (isinstance(executor, AutoExecutor) and executor.is_inline)
+    if is_here:  # else others were busy too
         result = replace(result, seconds_busy=read_process_clock() - begin_s)
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,10 @@ class TemporaryStates:
     """A place for states that goes when nobody holds it any more: in this process, or in a folder that others see."""
 
     def __init__(self, *, is_shared: bool) -> None:
-        self.url = tempfile.mkdtemp(prefix="headwater-") if is_shared else f"memory://headwater-{uuid4().hex}"
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder that is in memory, on Linux
+        self.url = (
+            tempfile.mkdtemp(prefix="headwater-", dir=memory) if is_shared else f"memory://headwater-{uuid4().hex}"
+        )
         weakref.finalize(self, remove_folder, self.url)
 
 

@@ -47,8 +47,11 @@ class Study:
     states: str | Path | None = None
     """Where the states of trials go: a folder, or a URL such as s3://bucket/folder; by default beside the file of the
     record, and for a record on a server in ./headwater.states. The record knows it from then on."""
-    executor: str | Executor = "inline"
-    """Where to train: "inline" in this process, "processes" on all cores of the machine, or an executor."""
+    executor: str | Executor = "auto"
+    """Where to train: "inline" in this process, "processes" on all cores or GPUs of the machine, "auto" in this process
+    and then on all of them if it takes longer, or an executor."""
+    devices: int | None = None
+    """How many cores or GPUs train at the same time; None for all there are. An executor of one's own has its own."""
     lanes: int | str = "auto"
     """How many trials train as one: a number, or "auto" to measure what is fastest."""
     packing: str | None = "cost"
@@ -93,6 +96,7 @@ class Study:
         self.seed = read_whole("seed", self.seed, 0, LARGEST_SEED)
         self.num_seeds = read_whole("num_seeds", self.num_seeds)
         set_whole(self, "max_epochs", 1)
+        set_whole(self, "devices", 1)
         if self.lanes != "auto":
             self.lanes = read_whole("lanes", self.lanes, other="'auto' or ")
         if self.save_every not in ("auto", None):

@@ -48,9 +48,12 @@ PackingOption = Annotated[
         metavar="cost|knn|random|batch_size|none", help="Which groups train as a pack, loading their data once."
     ),
 ]
-WorkersOption = Annotated[
+ExecutorOption = Annotated[
     str | None,
-    typer.Option(metavar="auto|N", help="How many processes train at the same time; auto takes every core."),
+    typer.Option(metavar="NAME", help="Where to train: auto, inline, processes or ray; auto by default."),
+]
+DevicesOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="How many cores or GPUs train at the same time; all by default.")
 ]
 TimeBudgetOption = Annotated[
     float | None,

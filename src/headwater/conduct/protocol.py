@@ -21,5 +21,8 @@ class Conductor(Protocol):
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
         """Return what these devices are to do now; each is in one placement at most, and some may stay idle."""
 
+    def regroup(self) -> None:
+        """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
+
     def hear(self, event: Event) -> Order | None:
         """Take in what happened; whoever reported waits for the order that it gets."""

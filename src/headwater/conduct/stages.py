@@ -105,6 +105,9 @@ class Measuring:
             )
         ]
 
+    def regroup(self) -> None:
+        """Do nothing: what is measured is soon over."""
+
     def hear(self, event: Event) -> Order | None:
         """Take in what was found; a worker that is lost has found nothing."""
         self.finding = event.finding if isinstance(event, Measured) else None

@@ -84,6 +84,11 @@ class TransferConductor:
             self._target.conductor.regroup()  # type: ignore[union-attr]  # it is one
         return owner.hear(event)
 
+    def regroup(self) -> None:
+        """Have all that trains now be placed anew after its next report."""
+        for stage in self._stages:
+            stage.conductor.regroup()
+
     def close(self) -> None:
         """Let go of every stage, however it ended."""
         for stage in self._stages:

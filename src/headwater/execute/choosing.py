@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 
 from headwater.errors import StudyError
+from headwater.execute.auto import AutoExecutor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
+from headwater.trials import Device
 
-EXECUTORS = ("inline", "processes")
+EXECUTORS = ("auto", "inline", "processes")
 
 
 def check_executor(executor: object) -> None:
@@ -26,30 +28,27 @@ def check_executor(executor: object) -> None:
         raise StudyError(f"executor is {executor!r}; it must be one of {names}, or an executor: ProcessExecutor(2)")
 
 
-def build_executor(executor: str | Executor, device: str, clock: Callable[[], float] = time.perf_counter) -> Executor:
-    """Return the executor of this name, or the one that is given, for trials on a device of this type.
+def build_executor(
+    executor: str | Executor,
+    device: str = "cpu",
+    num_devices: int | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Executor:
+    """Return the executor of this name, or the one that is given, for trials on devices of this type.
 
     Raises:
         StudyError: It cannot run there.
     """
     if not isinstance(executor, str):
         return executor
+    num_there = count_cores() if device == "cpu" else count_gpus()
+    num_devices = num_devices or num_there
+    if device != "cpu" and num_devices > num_there:
+        raise StudyError(f"devices is {num_devices}, but torch sees {num_there} of type {device!r}")
     if executor == "inline":
-        return InlineExecutor(clock=clock)
-    return ProcessExecutor(count_cores() if device == "cpu" else count_gpus(), kind=device, clock=clock)
-
-
-def read_workers(text: str) -> str | Executor:
-    """Return the executor for a number of workers that was typed: "auto", or how many.
-
-    Raises:
-        StudyError: It is neither.
-    """
-    if text == "auto":
-        return "processes"
-    if not (text.isascii() and text.isdecimal()):
-        raise StudyError(f"workers is {text!r}; it must be 'auto' or a number of at least 1")
-    return "inline" if text == "1" else ProcessExecutor(int(text))
+        return InlineExecutor(Device(name=f"{device}:0", kind=device), clock)
+    build = AutoExecutor if executor == "auto" else ProcessExecutor
+    return build(num_devices, kind=device, clock=clock)
 
 
 def count_cores() -> int:

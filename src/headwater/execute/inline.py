@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.conduct.protocol import Conductor
-from headwater.trials import Device, Event, Order
+from headwater.trials import Device, Event, Order, Reported
 
 if TYPE_CHECKING:
     from headwater.train.worker import Worker
@@ -28,6 +28,13 @@ class InlineExecutor:
 
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place."""
+        self.run_until(conductor, lambda: False)
+
+    def run_until(self, conductor: Conductor, is_over: Callable[[], bool]) -> bool:
+        """Run until there is nothing more to place, or something else is over; tell whether it was the first.
+
+        In the second case, what trains leaves at its next report, to be placed elsewhere.
+        """
         from headwater.train.worker import Worker
 
         workers: dict[str, Worker] = {}
@@ -35,10 +42,15 @@ class InlineExecutor:
             for placement in placements:
                 if placement.study not in workers:
                     workers[placement.study] = Worker(conductor.brief(placement.study), self._clock)
-                workers[placement.study].run(placement, partial(self._tell, conductor))
+                workers[placement.study].run(placement, partial(self._tell, conductor, is_over))
+            if is_over():
+                return False
+        return True
 
     def close(self) -> None:
         """Do nothing: all there was is gone."""
 
-    def _tell(self, conductor: Conductor, event: Event) -> Order | None:
+    def _tell(self, conductor: Conductor, is_over: Callable[[], bool], event: Event) -> Order | None:
+        if isinstance(event, Reported) and is_over():
+            conductor.regroup()
         return conductor.hear(replace(event, device=self._device.name, time_s=self._clock()))

@@ -47,6 +47,12 @@ class ProcessExecutor:
         self._devices = [Device(name=f"{kind}:{place}", kind=kind) for place in places]
         self._clock = clock
         self._workers: dict[str, _Worker] = {}
+        self._has_started = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether any process was ever started."""
+        return self._has_started
 
     def list_devices(self) -> Sequence[Device]:
         """Return the cores or GPUs that train, one for each process."""
@@ -54,6 +60,7 @@ class ProcessExecutor:
 
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place and nothing is under way."""
+        self._has_started = True
         with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
             briefs = _Briefs(conductor, folder)
             try:

@@ -1,0 +1,57 @@
+"""The executor of whoever has chosen none: this process at first, all devices of the machine when it takes longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from headwater.conduct.protocol import Conductor
+from headwater.execute.inline import InlineExecutor
+from headwater.execute.processes import ProcessExecutor
+from headwater.trials import Device
+
+PATIENCE_S = 10.0
+"""So long does this process train alone: most studies of small models are over by then, and a worker process takes a
+few seconds to start."""
+
+
+class AutoExecutor:
+    """Trains in this process, and goes on in a process for each device if that takes too long.
+
+    Nothing is lost by the change: what trains at that moment leaves at its next report, with its state saved.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        *,
+        kind: str = "cpu",
+        clock: Callable[[], float] = time.perf_counter,
+        patience_s: float | None = None,
+    ) -> None:
+        self._inline = InlineExecutor(Device(name=f"{kind}:0", kind=kind), clock)
+        self._processes = ProcessExecutor(num_workers, kind=kind, clock=clock)
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether all that was run so far has run in this process."""
+        return not self._processes.has_started
+
+    def list_devices(self) -> Sequence[Device]:
+        """Return all devices of the machine."""
+        return self._processes.list_devices()
+
+    def run(self, conductor: Conductor) -> None:
+        """Run here until it is over, or has taken too long."""
+        since = time.perf_counter()
+
+        def is_over() -> bool:
+            return time.perf_counter() - since > self._patience_s
+
+        if not self._inline.run_until(conductor, is_over if len(self.list_devices()) > 1 else lambda: False):
+            self._processes.run(conductor)
+
+    def close(self) -> None:
+        """Let the processes go, if there are any."""
+        self._processes.close()
