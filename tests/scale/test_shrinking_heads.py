@@ -35,7 +35,8 @@ class Attending(nn.Module):
         return answer
 
     def forward(self, x_NTI: Tensor) -> Tensor:
-        return self.answer(F.scaled_dot_product_attention(*self.split(x_NTI), scale=self.factor))
+        q, k, v = self.split(x_NTI)
+        return self.answer(F.scaled_dot_product_attention(q, k, v, scale=self.factor))
 
 
 class ByHand(Attending):
@@ -122,7 +123,7 @@ def test_a_model_of_hugging_face_with_few_heads_has_it() -> None:
     small = shrink(model, SCALE, (tokens,), {}, min_width=4)
     answer = small(tokens).logits
     attention = small.get_submodule("transformer.h.0.attn")
-    attention.scaling = 32**-0.5 * 32 / attention.head_dim  # type: ignore[operator,assignment]  # a plain number
+    attention.scaling = 32**-0.5 * 32 / attention.head_dim
     torch.testing.assert_close(GPT2LMHeadModel.forward(small, tokens).logits, answer)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError
+from headwater.scale.answers import Answers, note_answers
 from headwater.scale.attention import FactorGiver, Heads, HeadWatch, find_factors
 from headwater.scale.configuring import has_configuration, rebuild
 from headwater.scale.places import code_of, copy_with, floats_of, numbers_of, tensors_of
@@ -76,26 +77,26 @@ class Shrinker:
         if scale < 1:
             raise CannotScaleError(f"cannot make a model {scale} times narrower; scale must be at least 1")
         _require_plain_weights(model)
-        whole = _try(model, args, kwargs)
+        call, whole = _call(model, args, kwargs)
         first = ""
         if has_configuration(model):
             try:
-                giver = _check(rebuild(model, scale, min_width), whole, args, kwargs)
+                giver = _check(rebuild(model, scale, min_width), whole, call)
                 return partial(_narrow, partial(rebuild, scale=scale, min_width=min_width), giver)
             except CannotScaleError as error:
                 first = f" (by its configuration: {error})"
         try:
-            sizes = choose_widths(self._find_couplings(model, args, kwargs), scale, min_width)
-            giver = _check(resize(model, sizes), whole, args, kwargs)
+            sizes = choose_widths(self._find_couplings(model, call), scale, min_width)
+            giver = _check(resize(model, sizes), whole, call)
         except CannotScaleError as error:
             raise CannotScaleError(f"{error}{first}") from error
         return partial(_narrow, partial(resize, sizes=sizes), giver)
 
-    def _find_couplings(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Couplings:
-        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors_in((args, kwargs)))
+    def _find_couplings(self, model: nn.Module, call: _Call) -> Couplings:
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors_in((call.args, call.kwargs)))
         key = (structure_key(model), shapes)
         if key not in self.known:
-            self.known[key] = find_couplings(model, args, kwargs)
+            self.known[key] = find_couplings(model, call.args, call.kwargs, call.answers)
         return self.known[key]
 
 
@@ -142,15 +143,35 @@ def _require_plain_weights(model: nn.Module) -> None:
             )
 
 
-def _check(small: nn.Module, whole: _Answer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FactorGiver:
+def _check(small: nn.Module, whole: _Answer, call: _Call) -> FactorGiver:
     """Refuse a small model that does not run, or answers in another shape than the whole one."""
-    answer = _try(small, args, kwargs)
+    answer = _try(small, call)
     if answer.shape != whole.shape:
         raise CannotScaleError(
             f"the narrower model answers in the shape {answer.shape} instead of {whole.shape}; "
             f"tune the model itself with surrogate=None"
         )
     return FactorGiver(find_factors(whole.heads, answer.heads))
+
+
+class _Call(NamedTuple):
+    """How a model is called, and what it then asks of values."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    answers: Answers
+
+
+def _call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[_Call, _Answer]:
+    """Call a model on tensors without values; where that fails, with what it is told when it has values."""
+    call = _Call(args, kwargs, ())
+    try:
+        return call, _try(model, call)
+    except CannotScaleError:
+        call = call._replace(answers=note_answers(model, args, kwargs))
+        if not call.answers:
+            raise
+    return call, _try(model, call)
 
 
 class _Answer(NamedTuple):
@@ -160,7 +181,7 @@ class _Answer(NamedTuple):
     heads: Heads
 
 
-def _try(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Answer:
+def _try(model: nn.Module, call: _Call) -> _Answer:
     """Run a copy of the model on tensors without values."""
     tensors = {id(tensor): tensor for tensor in tensors_of(model).values()}
     with plain_fakes():
@@ -172,8 +193,9 @@ def _try(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _A
     running: list[str] = []
     watch(twin, running)
     with plain_fakes(), HeadWatch() as seen:
-        fake_args, fake_kwargs = fake_tensors((tuple(args), dict(kwargs)))
-        return _Answer(tuple(first_tensor(run(twin, fake_args, fake_kwargs, running)).shape), seen.heads)
+        fake_args, fake_kwargs = fake_tensors((tuple(call.args), dict(call.kwargs)))
+        answer = first_tensor(run(twin, fake_args, fake_kwargs, running, call.answers))
+        return _Answer(tuple(answer.shape), seen.heads)
 
 
 def _fake_like(tensor: Tensor) -> Tensor:
