@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,11 @@ from headwater.report import Watcher
 from headwater.search import Listed
 from headwater.search.nearby import draw_nearby
 from headwater.space import Config, Space
+from headwater.start_check import check_start, list_possible_scales, read_start
 from headwater.store import Recorder, open_store
 from headwater.target_time import TargetTime
 from headwater.thread_watch import ThreadWatcher
-from headwater.trials import Deadline, Lane, Result, Surrogate, TrainingTime, TrialRecord
+from headwater.trials import START, Deadline, Lane, Result, StartCheck, Surrogate, TrainingTime, TrialRecord
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -61,6 +62,7 @@ class Transfer:
         if isinstance(self._surrogate.scale, str):
             scale = self._choose_scale() if is_new else self._recorded_scale()
             self._surrogate = replace(self._surrogate, scale=scale)
+        self._start = self._check_start(is_new)
         self._eager = self._prepare_eager()
         try:
             search = self._search(is_new)
@@ -90,7 +92,7 @@ class Transfer:
         if failure:
             raise StudyError(failure)
         left_out = [*([search.ended_early] if search.ended_early else []), *self._left_out]
-        search = replace(search, trust=trust, ended_early="; ".join(left_out) or None)
+        search = replace(search, start=self._start, trust=trust, ended_early="; ".join(left_out) or None)
         search = replace(search, seconds=self._deadline.seconds_taken)
         return search if target is None else replace(search, target=target.best, loader=target.loader)
 
@@ -199,12 +201,13 @@ class Transfer:
         deadline = self._deadline.keep(self._time.reserve(0.0)).share(self._surrogate.time_share)
         begin = time.perf_counter()
         first_took = 0.0
-        for place, scale in enumerate(AUTO_SCALES):
+        scales = list_possible_scales(self._study, self._surrogate, AUTO_SCALES)
+        for place, scale in enumerate(scales):
             for width in (scale, scale // 2):
                 if width not in values:
                     found = self._try_width(scale, width, configs, deadline)
                     if found is None:
-                        chosen = AUTO_SCALES[max(place - 1, 0)] if place else UNCHECKED_SCALE
+                        chosen = scales[place - 1] if place else min(UNCHECKED_SCALE, scales[0])
                         self._leave_out(f"no time is left to compare more widths: the scale is {chosen}")
                         return chosen
                     values[width] = found
@@ -214,7 +217,7 @@ class Transfer:
             allowed = self._surrogate.time_share * first_took * (self._limits.num_trials or NUM_PILOTS) / NUM_PILOTS
             if trust.agreement >= AUTO_AGREEMENT or time.perf_counter() - begin > max(allowed, 2 * first_took):
                 return scale
-        return AUTO_SCALES[-1]
+        return scales[-1]
 
     def _try_width(self, scale: int, width: int, configs: Sequence[Config], deadline: Deadline) -> list[float] | None:
         """Train configurations at a width, by the rules of a scale, and return their values; None for want of time."""
@@ -226,6 +229,16 @@ class Transfer:
         if result.ended_early is not None:
             return None
         return [self._sign * trial.value(result.metric) for trial in result.trials]
+
+    def _check_start(self, is_new: bool) -> StartCheck:
+        """Look at first steps, unless the record knows what they showed."""
+        known = None if is_new else read_start(self._study)
+        if known is not None:
+            return known
+        start = check_start(self._study, self._surrogate, self._deadline)
+        for text in start.describe():
+            self._tell(text)
+        return start
 
     def _recorded_scale(self) -> int:
         with open_store(self._study.storage) as store:
@@ -361,6 +374,7 @@ class Transfer:
             return
         with open_store(self._study.storage) as store:
             recorder = Recorder(store, store.study(self._name), self._space)
+            recorder.add_fact(START, asdict(self._start))
             if target is not None:
                 recorder.add_fact("target", target.study)
             for text in self._notes:

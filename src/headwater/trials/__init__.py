@@ -18,11 +18,13 @@ from headwater.trials.records import (
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
-from headwater.trials.surrogate import Surrogate, Trust
+from headwater.trials.surrogate import START, Drift, Slope, StartCheck, Surrogate, Trust
 
 __all__ = [
+    "START",
     "Deadline",
     "Decision",
+    "Drift",
     "Ending",
     "Lane",
     "Measurement",
@@ -33,6 +35,8 @@ __all__ = [
     "Report",
     "Result",
     "Segment",
+    "Slope",
+    "StartCheck",
     "Status",
     "Surrogate",
     "TrainingTime",
