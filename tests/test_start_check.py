@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import app
-from headwater.errors import CannotScaleError
+from headwater.errors import CannotScaleError, StudyError
 from headwater.report.reading import read_study
 from headwater.scale.traces import find_trained
 from headwater.start_check import check_start, choose_scales, list_possible_scales
@@ -147,6 +147,14 @@ def test_a_role_that_is_given_makes_a_vector_a_readout() -> None:
     start = check_start(study_of(VectorHead, surrogate), surrogate, Deadline.start())
     assert start.drift is not None
     assert start.drift.drifting == ()
+
+
+def test_a_study_goes_on_with_the_roles_that_it_began_with(tmp_path: Path) -> None:
+    surrogate = hw.Surrogate(scale=8, at=8, roles={"vector": "readout"})
+    study = study_of(VectorHead, surrogate, tmp_path / "study.db")
+    study.run(num_trials=1)
+    with pytest.raises(StudyError, match="vector as readout"):
+        replace(study, surrogate=replace(surrogate, roles={})).resume()
 
 
 def test_the_look_keeps_to_its_part_of_the_time() -> None:
