@@ -204,7 +204,7 @@ def test_how_many_are_opened_at_a_time_changes_no_result(
     study = make_study(timed(clock, epoch_s=0.0, num_epochs=3))
     study = replace(study, search=search, max_epochs=3, lanes=4, num_seeds=num_seeds)
     at_once = study.run(num_trials=20)
-    monkeypatch.setattr("headwater.loop.OPENED_AHEAD", 3)
+    monkeypatch.setattr("headwater.conduct.study_trials.OPENED_AHEAD", 3)
     in_turns = study.run(num_trials=20)
     assert [trial.config for trial in in_turns.trials] == [trial.config for trial in at_once.trials]
     assert [trial.status for trial in in_turns.trials] == [trial.status for trial in at_once.trials]
@@ -214,7 +214,7 @@ def test_how_many_are_opened_at_a_time_changes_no_result(
 
 
 def test_a_study_in_turns_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.loop.OPENED_AHEAD", 3)
+    monkeypatch.setattr("headwater.conduct.study_trials.OPENED_AHEAD", 3)
     study = replace(make_study(timed(JumpingClock(), epoch_s=0.0)), executor=ProcessExecutor(2))
     result = study.run(num_trials=10)
     assert [trial.status for trial in result.trials] == [Status.COMPLETED] * 10

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import headwater as hw
@@ -83,6 +83,35 @@ def test_the_best_surrogate_configuration_trains_the_target() -> None:
     assert result.trust is not None
     assert result.trust.scale == 4
     assert len(result.trust.values) == 4
+
+
+class Net(nn.Module):
+    """A model with a forward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.last(self.first(x).relu())
+        return answer
+
+
+def train_net(trial: hw.Trial) -> None:
+    model = trial.prepare_model(Net())
+    optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+    for _ in trial.epochs(2):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(INPUTS), TARGETS)
+        loss.backward()
+        optimizer.step()
+        trial.report(loss=loss.detach())
+
+
+def test_models_of_the_users_own_classes_are_narrowed_in_lanes_as_alone() -> None:
+    together, alone = (replace(STUDY, train=train_net, lanes=lanes).run(num_trials=4) for lanes in (4, 1))
+    values = [[trial.value("loss") for trial in result.trials] for result in (together, alone)]
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
 def test_the_target_can_be_loaded_and_computes_what_was_reported() -> None:

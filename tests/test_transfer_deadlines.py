@@ -25,7 +25,7 @@ DATA = TensorDataset(torch.ones(192, 8))
 STEPS_PER_EPOCH, NUM_EPOCHS = 6, 3
 TARGET_EPOCH_S = STEPS_PER_EPOCH * 0.5
 
-SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, min_agreement=0.9, eager=False)
+SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, min_agreement=0.9, eager=False, on_drift=None)
 
 
 def make_study(clock: JumpingClock, path: Path, surrogate: hw.Surrogate = SURROGATE) -> hw.Study:

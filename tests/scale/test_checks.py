@@ -209,7 +209,7 @@ def test_two_readouts_that_multiply_each_other_are_found_silent() -> None:
 
         return model, step
 
-    assert check_coordinates(build, [2, 4, 8]).silent == ("one", "other")
+    assert check_coordinates(build, [2, 4, 8]).silent == ("one", "other", "model")
 
 
 def test_a_drawing_has_a_panel_for_each_step_and_a_line_for_each_module() -> None:

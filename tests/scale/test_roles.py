@@ -160,11 +160,6 @@ def test_another_number_of_dimensions_is_refused() -> None:
         find_ratios(nn.Conv2d(2, 2, 1), shapes_of(nn.Conv1d(2, 2, 1)))
 
 
-def test_a_reparametrized_weight_is_refused() -> None:
-    with pytest.raises(CannotScaleError, match="reparametrized"):
-        compare(lambda w: nn.utils.parametrizations.weight_norm(nn.Linear(w, w)))
-
-
 @pytest.mark.parametrize(("role", "expected"), [(Role.READOUT, READOUT), (Role.VECTOR, VECTOR)])
 def test_what_a_shape_cannot_tell_is_refused_until_someone_says_it(role: Role, expected: Ratio) -> None:
     with pytest.raises(CannotScaleError, match=r"Role\.READOUT"):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from tests.train.lab import Notebook
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 import headwater as hw
 from headwater.errors import CannotScaleError
@@ -66,7 +66,10 @@ def test_a_class_that_is_defined_inside_the_function_is_made_narrower() -> None:
     assert notes.states[0].models[0]["first.weight"].shape == (8, 6)
 
 
-@pytest.mark.parametrize("reparametrize", [parametrizations.weight_norm, parametrizations.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+@pytest.mark.parametrize(
+    "reparametrize", [parametrizations.weight_norm, parametrizations.spectral_norm, weight_norm, spectral_norm]
+)
 def test_reparametrized_weights_are_refused_in_one_line(reparametrize: Callable[[nn.Module], nn.Module]) -> None:
     def build() -> nn.Module:
         model = make_net()

@@ -68,7 +68,8 @@ def _describe_surrogate(surrogate: object) -> str | None:
         return None
     one = surrogate
     decay = f"decay by the power {one.decay_exponent:g}, " if one.decay_exponent != 1 else ""
-    return f"1/{one.at} of the width ({decay}none below {one.min_width})"
+    roles = "".join(f", {name} as {role}" for name, role in sorted(one.roles.items()))
+    return f"1/{one.at} of the width ({decay}none below {one.min_width}{roles})"
 
 
 def _describe_space(study: Study) -> list[dict[str, Any]]:  # Any: JSON values

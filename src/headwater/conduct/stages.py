@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -75,13 +76,15 @@ class Stage(Protocol):
 class Measuring:
     """A conductor of one measurement."""
 
-    def __init__(self, brief: Brief, lane: Lane, purpose: Purpose, keys: Iterator[int], seconds_left: float) -> None:
+    def __init__(
+        self, brief: Brief, lanes: Sequence[Lane], purpose: Purpose, keys: Iterator[int], seconds_left: float
+    ) -> None:
         self.finding: Finding = None
         self._brief = brief
-        self._group = TrialGroup(lanes=(lane,))
+        self._group = TrialGroup(lanes=tuple(lanes))
         self._purpose = purpose
         self._keys = keys
-        self._seconds_left = seconds_left
+        self._seconds_left = None if math.isinf(seconds_left) else seconds_left
         self._key: int | None = None
         self.is_running = False
 

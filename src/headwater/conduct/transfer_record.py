@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from headwater.space import Space
 from headwater.store import Recorder, open_store
+from headwater.trials import START, StartCheck
 
 
 class TransferRecord:
@@ -37,12 +39,19 @@ class TransferRecord:
             epochs = [max((trial.epochs for trial in one.trials()), default=0) for one in recorders]
         return 1 - min(epochs[1] / max(epochs[0], 1), 1) if names else 1.0
 
-    def write(self, name: str, target: str | None, notes: Sequence[str]) -> None:
+    def read_start(self, name: str | None) -> StartCheck | None:
+        """Return what the first steps showed when the study began; None where the record does not say."""
+        with open_store(self.storage) as store:
+            fact = store.fact(store.study(name).id, START)
+        return None if fact is None else StartCheck.read(fact)
+
+    def write(self, name: str, target: str | None, notes: Sequence[str], start: StartCheck) -> None:
         """Write into the record of the search what was said between the stages, and which study is the target's."""
         if self.storage is None:
             return
         with open_store(self.storage) as store:
             recorder = Recorder(store, store.study(name), self._space)
+            recorder.add_fact(START, asdict(start))
             if target is not None:
                 recorder.add_fact("target", target)
             for text in notes:

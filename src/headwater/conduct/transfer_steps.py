@@ -26,16 +26,17 @@ from headwater.trials import (
     Objective,
     Purpose,
     Result,
+    StartCheck,
     Surrogate,
     TrainingTime,
     TrialRecord,
     Watcher,
 )
 
-AUTO_SCALES = (16, 8, 4, 2)
-"""What "auto" tries, the narrowest first."""
 AUTO_AGREEMENT = 0.8
 """The rank agreement that a scale needs to be chosen by itself."""
+NUM_STARTS = 12
+"""So many configurations are looked at before the search, each under a seed of its own, where chance plays much."""
 NUM_PILOTS = 8
 """So many random configurations are trained to choose a scale."""
 UNCHECKED_SCALE = 8
@@ -90,6 +91,7 @@ class TransferSteps:
             is_new, name = self._setup.is_new, self._setup.name
             scale = (yield from self._choose_scale()) if is_new else self._record.read_scale(name)
             self._surrogate = replace(self._surrogate, scale=scale)
+        self._start = yield from self._check_start()
         limits = replace(self._limits, reserve=self._time.reserve)
         search: Result = yield replace(
             self._spec(self._scale, self._setup.name, limits),
@@ -136,11 +138,11 @@ class TransferSteps:
         target = (yield from self._train_target(best)) if self._has_time_for_target(best) else None
         failure = self._explain_failure(target, best) if target is not None else ""
         self._tell(failure)
-        self._record.write(self.name, None if target is None else target.study, self._notes)
+        self._record.write(self.name, None if target is None else target.study, self._notes, self._start)
         if failure:
             raise StudyError(failure)
         left_out = [*([search.ended_early] if search.ended_early else []), *self._left_out]
-        search = replace(search, trust=trust, ended_early="; ".join(left_out) or None)
+        search = replace(search, start=self._start, trust=trust, ended_early="; ".join(left_out) or None)
         search = replace(search, seconds=self._deadline.seconds_taken)
         return search if target is None else replace(search, target=target.best, loader=target.loader)
 
@@ -240,12 +242,13 @@ class TransferSteps:
         values: dict[int, list[float]] = {}
         deadline = self._deadline.keep(self._time.reserve(0.0)).share(self._surrogate.time_share)
         begin_s, first_s = deadline.clock(), 0.0
-        for place, scale in enumerate(AUTO_SCALES):
+        scales: tuple[int, ...] = yield self._measure(Purpose.SCALES, 2, 1)
+        for place, scale in enumerate(scales):
             for width in (scale, scale // 2):
                 if width not in values:
                     found = yield from self._try_width(scale, width, configs, deadline)
                     if found is None:
-                        chosen = AUTO_SCALES[max(place - 1, 0)] if place else UNCHECKED_SCALE
+                        chosen = scales[place - 1] if place else min(UNCHECKED_SCALE, scales[0])
                         self._leave_out(f"no time is left to compare more widths: the scale is {chosen}")
                         return chosen
                     values[width] = found
@@ -255,7 +258,7 @@ class TransferSteps:
             allowed = self._surrogate.time_share * first_s * (self._limits.num_trials or NUM_PILOTS) / NUM_PILOTS
             if trust.agreement >= AUTO_AGREEMENT or deadline.clock() - begin_s > max(allowed, 2 * first_s):
                 return scale
-        return AUTO_SCALES[-1]
+        return scales[-1]
 
     def _try_width(
         self, scale: int, width: int, configs: Sequence[Config], deadline: Deadline
@@ -285,14 +288,32 @@ class TransferSteps:
             self._times[scale] = yield from self._measure_steps(scale)
         return self._times[scale]
 
-    def _measure_steps(self, scale: int) -> Steps[TrainingTime | None]:
-        setup = self._setup
+    def _check_start(self) -> Steps[StartCheck]:
+        """Look at first steps, unless the record knows what they showed."""
+        known = None if self._setup.is_new else self._record.read_start(self._setup.name)
+        if known is not None:
+            return known
+        found: StartCheck | None = yield self._measure(Purpose.START, self._scale, NUM_STARTS)
+        start, most = found or StartCheck(), self._limits.max_epochs
+        if start.num_passes is not None and most is not None:
+            start = replace(start, num_passes=min(start.num_passes, most))
+        for text in start.describe():
+            self._tell(text)
+        return start
+
+    def _measure(self, purpose: Purpose, scale: int, num_lanes: int) -> Measuring:
+        """Return a measurement at a width, of configurations of the space under seeds of their own."""
+        setup, rng = self._setup, Random(self._setup.seed)
         surrogate = replace(self._surrogate, scale=max(scale, 2), at=scale)
-        brief = replace(setup.brief, study=f"steps at 1/{scale}", surrogate=surrogate)
-        lane = Lane(number=0, config=self._space.sample(Random(setup.seed)), seed=setup.seed)
-        found: TrainingTime | None = yield Measuring(
-            brief, lane, Purpose.FORESEE, setup.keys, self._deadline.seconds_left
-        )
+        brief = replace(setup.brief, study=f"{purpose} at 1/{scale}", surrogate=surrogate)
+        lanes = [
+            Lane(number=number, config=self._space.sample(rng), seed=(setup.seed + number) % 2**32)
+            for number in range(num_lanes)
+        ]
+        return Measuring(brief, lanes, purpose, setup.keys, self._deadline.seconds_left)
+
+    def _measure_steps(self, scale: int) -> Steps[TrainingTime | None]:
+        found: TrainingTime | None = yield self._measure(Purpose.FORESEE, scale, 1)
         most = self._limits.max_epochs
         if found is None or most is None or found.num_epochs <= most:
             return found

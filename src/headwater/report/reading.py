@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.space import show_plain
 from headwater.store import Note, Store, StudyInfo, read_shown
-from headwater.trials import Measurement, Profile, Result, average_replicas
+from headwater.trials import START, Measurement, Profile, Result, StartCheck, average_replicas
 
 _PROFILE = "lanes: "
 
@@ -47,8 +47,11 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         StoreError: There is no such study.
     """
     info = store.study(name)
-    target_study = store.facts(info.id).get("target")
+    facts = store.facts(info.id)
+    target_study = facts.get("target")
     result = read_result(store, info, storage)
+    if START in facts:
+        result = replace(result, start=StartCheck.read(facts[START]))
     if target_study is not None:
         ranked = read_result(store, store.study(target_study), storage).ranked
         result = replace(result, target=ranked[0] if ranked else None)

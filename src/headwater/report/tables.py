@@ -87,6 +87,8 @@ def describe_transfer(result: Result) -> Iterator[tuple[str, Text]]:
         )
     if result.trust is not None:
         yield "trust", Text(str(result.trust))
+    for line in result.start.describe() if result.start is not None else ():
+        yield "start", Text(line)
 
 
 def trial_view(record: TrialRecord, *, all_epochs: bool = False) -> RenderableType:

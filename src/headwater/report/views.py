@@ -27,6 +27,7 @@ def study_view(study: StoredStudy) -> RenderableType:
     for label, profile in study.profiles.items():
         parts += ["", profile_table(profile, label)]
     told = [f"({label}): {profile.reason}" for label, profile in study.profiles.items()]
+    told += study.result.start.describe() if study.result.start is not None else []
     notes = [note for note in study.notes if not note.text.endswith(tuple(told))]
     if notes:
         parts += ["", Text("notes", style="bold"), _count_notes(notes)]

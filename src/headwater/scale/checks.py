@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headwater.errors import CannotScaleError
 
@@ -177,20 +178,32 @@ def _record(build: Build, width: int, num_steps: int, seed: int) -> dict[str, tu
     return {name: tuple(sizes[name] for sizes in steps) for name in always}
 
 
-@contextmanager
-def _watching(model: nn.Module, seen: dict[str, list[float]]) -> Iterator[None]:
-    """Note the size of each output while this lasts."""
+def mean_size(output: Tensor) -> float:
+    """Return how large a module's output is."""
+    return float(output.abs().mean())
+
+
+def note_sizes(
+    model: nn.Module, seen: dict[str, list[float]], prefix: str = "", size_of: Callable[[Tensor], float] = mean_size
+) -> list[RemovableHandle]:
+    """Have a model note how large its modules' outputs are whenever it runs in training; return what ends that."""
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def note(module: nn.Module, inputs: Any, output: Any) -> None:
-            tensor = _first_tensor(output)
+            tensor = _first_tensor(output) if torch.is_grad_enabled() else None
             if tensor is not None:
-                seen.setdefault(name, []).append(float(tensor.detach().abs().mean()))
+                seen.setdefault(name, []).append(size_of(tensor.detach()))
 
         return note
 
     modules = [(name, module) for name, module in model.named_modules() if _is_watched(module)]
-    handles = [module.register_forward_hook(watch(name or "model")) for name, module in modules]
+    return [module.register_forward_hook(watch(f"{prefix}{name or 'model'}")) for name, module in modules]
+
+
+@contextmanager
+def _watching(model: nn.Module, seen: dict[str, list[float]]) -> Iterator[None]:
+    """Note the size of each output while this lasts."""
+    handles = note_sizes(model, seen)
     try:
         yield
     finally:
@@ -199,8 +212,8 @@ def _watching(model: nn.Module, seen: dict[str, list[float]]) -> Iterator[None]:
 
 
 def _is_watched(module: nn.Module) -> bool:
-    """Modules without parts, and those that have parameters of their own beside their parts."""
-    return next(module.children(), None) is None or any(value is not None for value in module._parameters.values())
+    """All but those that only pass on what their last part answers."""
+    return not isinstance(module, nn.Sequential) or not len(module)
 
 
 def _first_tensor(output: Any) -> Tensor | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import linecache
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
@@ -57,7 +58,14 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 def code_of(module: nn.Module) -> Hashable:
     """What a module computes with: equal for classes that the same lines define anew each time they run."""
     kind = type(module)
-    return kind.__module__, kind.__qualname__, getattr(kind.forward, "__code__", kind.forward)
+    return kind.__module__, kind.__qualname__, _place_of(getattr(kind.forward, "__code__", kind.forward))
+
+
+def _place_of(code: Hashable) -> Hashable:
+    """Where code was written, the same for its variants; where that cannot be read, the code itself."""
+    if isinstance(code, CodeType) and linecache.getline(code.co_filename, code.co_firstlineno):
+        return code.co_filename, code.co_firstlineno, code.co_qualname
+    return code
 
 
 def structure_of(model: nn.Module) -> Structure:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torch import nn
-from torch.nn.utils.parametrize import ParametrizationList
 
 from headwater.errors import CannotScaleError
 
@@ -155,11 +154,6 @@ def _ratio(name: str, module: nn.Module, key: str, growth: Sequence[float]) -> R
     if all(ratio == 1 for ratio in growth):
         return Ratio(role=Role.FIXED)
     shape = module._parameters[key].shape  # type: ignore[union-attr]  # the caller found the parameter there
-    if isinstance(module, ParametrizationList):
-        raise CannotScaleError(
-            f"`{name}` is part of a reparametrized weight (weight norm, spectral norm and the like), for which no rule "
-            "is known; train with the plain layer, or tune without a surrogate"
-        )
     if len(growth) == 1 or isinstance(module, _NORMS) or _is_depthwise(module, shape, growth):
         return Ratio(role=Role.VECTOR, m_out=math.prod(growth))
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and growth[0] != 1:
@@ -230,6 +224,7 @@ def _by_place(name: str, shape: Sequence[int], growth: Sequence[float]) -> Ratio
     if len(shape) == 2 and growing == [0] and shape[1] > 1:
         raise CannotScaleError(
             f"`{name}` has the shape {list(shape)} in a module of unknown kind, so that it may be an input weight or a "
-            f"readout; use a layer such as nn.Linear, or say which: roles={{{name!r}: Role.READOUT}} or Role.VECTOR"
+            f"readout; use a layer such as nn.Linear, or say which: hw.Surrogate(roles={{{name!r}: 'readout'}}) or "
+            "'vector'"
         )
     return Ratio(role=Role.VECTOR, m_out=growth[growing[0]])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 from headwater.errors import CannotScaleError
+from headwater.scale.answers import Answers, note_answers
+from headwater.scale.attention import FactorGiver, Heads, HeadWatch, find_factors
 from headwater.scale.configuring import has_configuration, rebuild
 from headwater.scale.places import code_of, copy_with, floats_of, numbers_of, tensors_of
 from headwater.scale.resizing import cut, resize
@@ -74,26 +76,27 @@ class Shrinker:
             return _copy
         if scale < 1:
             raise CannotScaleError(f"cannot make a model {scale} times narrower; scale must be at least 1")
-        whole = _shape_of_answer(model, args, kwargs)
+        _require_plain_weights(model)
+        call, whole = _call(model, args, kwargs)
         first = ""
         if has_configuration(model):
             try:
-                _check(rebuild(model, scale, min_width), whole, args, kwargs)
-                return partial(rebuild, scale=scale, min_width=min_width)
+                giver = _check(rebuild(model, scale, min_width), whole, call)
+                return partial(_narrow, partial(rebuild, scale=scale, min_width=min_width), giver)
             except CannotScaleError as error:
                 first = f" (by its configuration: {error})"
         try:
-            sizes = choose_widths(self._find_couplings(model, args, kwargs), scale, min_width)
-            _check(resize(model, sizes), whole, args, kwargs)
+            sizes = choose_widths(self._find_couplings(model, call), scale, min_width)
+            giver = _check(resize(model, sizes), whole, call)
         except CannotScaleError as error:
             raise CannotScaleError(f"{error}{first}") from error
-        return partial(resize, sizes=sizes)
+        return partial(_narrow, partial(resize, sizes=sizes), giver)
 
-    def _find_couplings(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Couplings:
-        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors_in((args, kwargs)))
+    def _find_couplings(self, model: nn.Module, call: _Call) -> Couplings:
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors_in((call.args, call.kwargs)))
         key = (structure_key(model), shapes)
         if key not in self.known:
-            self.known[key] = find_couplings(model, args, kwargs)
+            self.known[key] = find_couplings(model, call.args, call.kwargs, call.answers)
         return self.known[key]
 
 
@@ -123,17 +126,62 @@ def _own_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(key, tensor) for key, tensor in named if tensor is not None]
 
 
-def _check(small: nn.Module, shape: Sequence[int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _narrow(resize: Resize, giver: FactorGiver, model: nn.Module) -> nn.Module:
+    small = resize(model)
+    giver.give(small)
+    return small
+
+
+def _require_plain_weights(model: nn.Module) -> None:
+    """Refuse weights that are computed from others before each forward, in the new way and in the old one."""
+    for path, module in model.named_modules():
+        hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
+        if hasattr(module, "parametrizations") or {"WeightNorm", "SpectralNorm"}.intersection(hooks):
+            raise CannotScaleError(
+                f"`{path or type(model).__name__}` has a reparametrized weight (weight norm, spectral norm and the "
+                "like), for which no rule is known; train with the plain layer, or tune without a surrogate"
+            )
+
+
+def _check(small: nn.Module, whole: _Answer, call: _Call) -> FactorGiver:
     """Refuse a small model that does not run, or answers in another shape than the whole one."""
-    answer = _shape_of_answer(small, args, kwargs)
-    if tuple(answer) != tuple(shape):
+    answer = _try(small, call)
+    if answer.shape != whole.shape:
         raise CannotScaleError(
-            f"the narrower model answers in the shape {tuple(answer)} instead of {tuple(shape)}; "
+            f"the narrower model answers in the shape {answer.shape} instead of {whole.shape}; "
             f"tune the model itself with surrogate=None"
         )
+    return FactorGiver(find_factors(whole.heads, answer.heads))
 
 
-def _shape_of_answer(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[int]:
+class _Call(NamedTuple):
+    """How a model is called, and what it then asks of values."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    answers: Answers
+
+
+def _call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[_Call, _Answer]:
+    """Call a model on tensors without values; where that fails, with what it is told when it has values."""
+    call = _Call(args, kwargs, ())
+    try:
+        return call, _try(model, call)
+    except CannotScaleError:
+        call = call._replace(answers=note_answers(model, args, kwargs))
+        if not call.answers:
+            raise
+    return call, _try(model, call)
+
+
+class _Answer(NamedTuple):
+    """What a model answers on tensors without values, and what it attends with meanwhile."""
+
+    shape: tuple[int, ...]
+    heads: Heads
+
+
+def _try(model: nn.Module, call: _Call) -> _Answer:
     """Run a copy of the model on tensors without values."""
     tensors = {id(tensor): tensor for tensor in tensors_of(model).values()}
     with plain_fakes():
@@ -144,9 +192,10 @@ def _shape_of_answer(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str,
             stand_in(module)
     running: list[str] = []
     watch(twin, running)
-    with plain_fakes():
-        fake_args, fake_kwargs = fake_tensors((tuple(args), dict(kwargs)))
-        return tuple(first_tensor(run(twin, fake_args, fake_kwargs, running)).shape)
+    with plain_fakes(), HeadWatch() as seen:
+        fake_args, fake_kwargs = fake_tensors((tuple(call.args), dict(call.kwargs)))
+        answer = first_tensor(run(twin, fake_args, fake_kwargs, running, call.answers))
+        return _Answer(tuple(answer.shape), seen.heads)
 
 
 def _fake_like(tensor: Tensor) -> Tensor:

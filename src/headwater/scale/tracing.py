@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from headwater.errors import CannotScaleError
+from headwater.scale.answers import Answers, TellAgain
 from headwater.scale.equations import Equation, Kind, Solver, solve
 from headwater.scale.layers import AttributePath, Declaration, Shape, declare
 from headwater.scale.layouts import Layout
@@ -45,11 +46,12 @@ class _Draft:
     attributes: dict[tuple[str, AttributePath], Polynomial] = field(default_factory=dict)
 
 
-def trace(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
+def trace(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], answers: Answers = ()) -> Trace:
     """Run a copy of the model with symbols for sizes and return what it requires of them.
 
     The number of examples is first replaced by a rare one, lest it be mistaken for a width of the same size; where
-    the model does not take that, and where it does not take symbols for its integers, they are left as they are.
+    the model does not take that, and where it does not take symbols for its integers, they are left as they are. What
+    the model asks of values is answered by `answers`.
 
     Raises:
         CannotScaleError: The model runs in neither way.
@@ -60,21 +62,25 @@ def trace(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> T
     errors: list[CannotScaleError] = []
     for batch, with_numbers in ways:
         try:
-            return _trace_once(model, args, kwargs, batch, with_numbers)
+            return _trace_once(model, (args, kwargs), batch, with_numbers, answers)
         except CannotScaleError as error:
             errors.append(error)
     raise errors[-1]
 
 
 def _trace_once(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], batch: int | None, with_numbers: bool
+    model: nn.Module,
+    call: tuple[Sequence[Any], Mapping[str, Any]],
+    batch: int | None,
+    with_numbers: bool,
+    answers: Answers,
 ) -> Trace:
     draft = _draft(model, with_numbers)
     symbols = draft.symbols
     twin = _twin(model, draft)
     with symbols.tracing():
-        fake_args, fake_kwargs = fake_tensors((tuple(args), dict(kwargs)), batch)
-        result = run(twin, fake_args, fake_kwargs, symbols.modules)
+        fake_args, fake_kwargs = fake_tensors((tuple(call[0]), dict(call[1])), batch)
+        result = run(twin, fake_args, fake_kwargs, symbols.modules, answers)
         for size in first_tensor(result).shape:
             symbols.pin(symbols.polynomial(size), "it is a size of the output")
     solver = solve(symbols.equations, symbols.values, symbols.kinds)
@@ -184,14 +190,17 @@ def watch(twin: nn.Module, running: list[str]) -> None:
         module.register_forward_hook(lambda _module, _args, _result: _drop_last(running))
 
 
-def run(twin: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], running: Sequence[str]) -> Any:
-    """Run a watched copy of a model on fake tensors.
+def run(
+    twin: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], running: Sequence[str], answers: Answers = ()
+) -> Any:
+    """Run a watched copy of a model on fake tensors, with answers to what it asks of values.
 
     Raises:
         CannotScaleError: The model fails; the message names the module that did.
     """
     try:
-        return twin(*args, **kwargs)
+        with TellAgain(answers):
+            return twin(*args, **kwargs)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         raise CannotScaleError(

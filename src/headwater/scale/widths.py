@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from headwater.errors import CannotScaleError
+from headwater.scale.answers import Answers
 from headwater.scale.equations import Kind, Solver
 from headwater.scale.layers import AttributePath, Shape
 from headwater.scale.layouts import Blocks, Layout
@@ -68,15 +69,18 @@ class Sizes:
     blocks: Blocks
 
 
-def find_couplings(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Couplings:
+def find_couplings(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], answers: Answers = ()
+) -> Couplings:
     """Trace one forward of a copy of the model on fake tensors; the model itself is not touched.
 
-    The arguments are only looked at for their shapes. The model runs in the mode (training or not) it is in.
+    The arguments are only looked at for their shapes, and what the model asks of values is answered by `answers`. The
+    model runs in the mode (training or not) it is in.
 
     Raises:
         CannotScaleError: The model cannot run on tensors without values.
     """
-    found = trace(model, args, kwargs)
+    found = trace(model, args, kwargs, answers)
     solver = found.solver
     tensors = {name: tuple(solver.reduce(size) for size in shape) for name, shape in found.tensors.items()}
     attributes = {place: solver.reduce(size) for place, size in found.attributes.items()}

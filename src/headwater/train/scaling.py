@@ -7,7 +7,8 @@ serves all models of that structure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.scale.initialisation import spread_weights
 from headwater.scale.parametrization import SplitGroups, multipliers, scale_schedule, split_groups
 from headwater.scale.places import Structure, structure_of
-from headwater.scale.roles import Ratio, find_ratios, shapes_of
+from headwater.scale.roles import Ratio, Role, find_ratios, shapes_of
 from headwater.scale.shrinking import Resize, Shrinker
 from headwater.trials import Surrogate
 
@@ -39,8 +40,16 @@ class Scaling:
         self.scale = scale
         self._min_width = surrogate.min_width
         self._decay_exponent = surrogate.decay_exponent
+        self._roles = {name: Role(role) for name, role in surrogate.roles.items()}
         self._shrinker = Shrinker()
         self._resizes: dict[Structure, Resize] = {}
+        self._show: Callable[[nn.Module], None] = lambda model: None
+
+    def watched(self, show: Callable[[nn.Module], None]) -> Scaling:
+        """Return the same that shows every model before it trains."""
+        watched = copy(self)
+        watched._show = show
+        return watched
 
     def fit(self, model: nn.Module) -> Fitted:
         """Return the model at the width of this run, ready to train; the given one may be used up.
@@ -49,14 +58,17 @@ class Scaling:
             WidthsWanted: No model of this structure was seen at work.
             CannotScaleError: It cannot be resized, or no rule says how its settings go with width.
         """
-        if self.scale == 1:
-            return Fitted(model, {})
+        fitted = Fitted(model, {}) if self.scale == 1 else self._fit(model)
+        self._show(fitted.model)
+        return fitted
+
+    def _fit(self, model: nn.Module) -> Fitted:
         key = structure_of(model)
         if key not in self._resizes:
             raise WidthsWanted(key)
         with torch._C.DisableTorchFunction():  # the lane mode has no business here
             surrogate = self._resizes[key](model)
-            ratios = find_ratios(surrogate, shapes_of(model))
+            ratios = find_ratios(surrogate, shapes_of(model), self._roles)
             spread_weights(surrogate, ratios)
         return Fitted(surrogate, ratios)
 

@@ -19,6 +19,7 @@ from headwater.train.profiling import foresee_training, measure_alone, measure_l
 from headwater.train.running import Workshop, choose_device, run_group
 from headwater.train.running_group import RunningGroup, Tell, TurnClock
 from headwater.train.scaling import Scaling
+from headwater.train.start_check import check_start, list_possible_scales
 from headwater.train.state_store import StateStore
 from headwater.train.streams import Meter, Seat
 from headwater.train.threads import ThreadChooser
@@ -32,6 +33,7 @@ from headwater.trials import (
     Outcome,
     Placement,
     Purpose,
+    StartCheck,
     Surrogate,
     TrialGroup,
 )
@@ -45,6 +47,7 @@ class Worker:
         self._note: Callable[[str], None] = lambda text: None
         self._states = StateStore(brief.states)
         self._chooses_threads = brief.chooses_threads
+        self._surrogate = brief.surrogate
         self._told_ways: frozenset[ChosenWay] = frozenset(brief.learnt.strategies)
         self._workshop = Workshop(
             brief.function,
@@ -113,12 +116,22 @@ class Worker:
             return Measured(key=key, finding=measure_alone(replace(workshop, seat=Meter()), group.lanes, states))
         if placement.purpose is Purpose.FORESEE:
             return Measured(key=key, finding=foresee_training(workshop, group.lanes[0]))
+        if placement.purpose in (Purpose.START, Purpose.SCALES):
+            return Measured(key=key, finding=self._check(workshop, placement))
         if placement.purpose is Purpose.LOADING:
             return Measured(key=key, finding=measure_loading(workshop, group, states)[0])
         profile, ending = profile_lanes(replace(workshop, seat=Meter()), group.lanes, states)
         numbers = () if ending is None else tuple(lane.number for lane in ending.lanes)
         ending = None if ending is None else replace(ending, lanes=())
         return Measured(key=key, finding=profile, ending=ending, numbers=numbers)
+
+    def _check(self, workshop: Workshop, placement: Placement) -> StartCheck | tuple[int, ...]:
+        """Look at the first steps of a study with surrogates."""
+        assert self._surrogate is not None
+        lanes = placement.groups[0].lanes
+        if placement.purpose is Purpose.START:
+            return check_start(workshop, self._surrogate, lanes)
+        return list_possible_scales(workshop, self._surrogate, lanes[0])
 
 
 class _PackRun:

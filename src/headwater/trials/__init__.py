@@ -34,16 +34,19 @@ from headwater.trials.records import (
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
-from headwater.trials.surrogate import Surrogate, Trust
+from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
 from headwater.trials.watching import Pulse, Silence, Watcher
 
 __all__ = [
+    "AUTO_SCALES",
     "INFEASIBLE",
+    "START",
     "Brief",
     "ChosenWay",
     "Deadline",
     "Decision",
     "Device",
+    "Drift",
     "Ended",
     "Ending",
     "Event",
@@ -73,6 +76,8 @@ __all__ = [
     "Saved",
     "Segment",
     "Silence",
+    "Slope",
+    "StartCheck",
     "Started",
     "StatesPlace",
     "Status",

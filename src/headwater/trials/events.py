@@ -8,8 +8,9 @@ from typing import TypeAlias
 from headwater.trials.learnt import ChosenWay
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime
 from headwater.trials.records import Ending, Report
+from headwater.trials.surrogate import StartCheck
 
-Finding: TypeAlias = Profile | Measurement | LoadingCost | TrainingTime | None
+Finding: TypeAlias = Profile | Measurement | LoadingCost | TrainingTime | StartCheck | tuple[int, ...] | None
 """What was measured; None where it could not be."""
 
 

@@ -36,6 +36,10 @@ class Purpose(StrEnum):
     """A few steps of a group, to tell what it loads from what it computes."""
     FORESEE = "foresee"
     """A few steps of one trial by the clock of the run, to foresee how long it trains."""
+    START = "start"
+    """First steps at three widths, to see whether a surrogate is sound."""
+    SCALES = "scales"
+    """Which scales a model has surrogates at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

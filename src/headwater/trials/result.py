@@ -10,7 +10,7 @@ from headwater.errors import StudyError
 from headwater.trials.measurements import Profile
 from headwater.trials.objective import Objective
 from headwater.trials.records import Status, TrialRecord
-from headwater.trials.surrogate import Trust
+from headwater.trials.surrogate import StartCheck, Trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,8 @@ class Result:
     """Where trials were of surrogates: the target, trained with the best configuration."""
     trust: Trust | None = None
     """Where trials were of surrogates: how far their ranking can be trusted; None where that was not checked."""
+    start: StartCheck | None = None
+    """Where trials were of surrogates: what first steps showed before; None where that was not looked at."""
     loader: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     """Rebuilds the best trial's model."""
 
