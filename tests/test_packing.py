@@ -165,7 +165,7 @@ def test_time_is_billed_to_the_trial_that_took_it() -> None:
 
 @pytest.mark.parametrize("packing", ["nearest", 3, True])
 def test_an_unknown_way_of_packing_is_refused(packing: object) -> None:
-    with pytest.raises(StudyError, match="it must be one of 'cost', 'knn', 'random', 'batch_size', or None"):
+    with pytest.raises(StudyError, match="it must be one of 'cost', 'knn', 'random', 'batch_size', None"):
         study_of(Slow(), packing=packing)
 
 

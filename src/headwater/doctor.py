@@ -46,7 +46,7 @@ def examine(storage: str) -> Iterator[Check]:
     for requirement in requires("headwater") or []:
         if ";" not in requirement:
             yield _check_package(requirement)
-    for check in (_check_lanes, _check_devices, _check_threads, _check_memory):
+    for check in (_check_lanes, _check_devices, _check_executor, _check_threads, _check_memory):
         yield _attempt(check)
     yield _check_storage(storage)
 
@@ -105,6 +105,21 @@ def _check_devices() -> Check:
     from headwater.train.machine import list_devices
 
     return Check(Level.OK, "devices", ", ".join(list_devices()))
+
+
+def _check_executor() -> Check:
+    """Say what a study would train on, if nobody says otherwise, and whether a cluster could be used."""
+    from headwater.execute import build_executor
+    from headwater.train.running import choose_device
+
+    devices = build_executor("auto", choose_device("auto").type).list_devices()
+    names = ", ".join(device.name for device in devices)
+    alone = "this process" if len(devices) == 1 else f"this process at first, then a worker for each of {names}"
+    try:
+        ray = f"ray {version('ray')} is there"
+    except PackageNotFoundError:
+        ray = "for clusters: pip install 'headwater[ray]'"
+    return Check(Level.OK, "executor", f"auto: {alone}; {ray}")
 
 
 def _check_threads() -> Check:
