@@ -175,7 +175,6 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
         shares_loading=study.packing is not None,
         torch_settings=settings.torch_settings,
         chooses_threads=settings.spreads,
-        num_devices=settings.num_devices,
     )
 
 

@@ -65,13 +65,12 @@ class Sorted:
 class Grouper:
     """Cuts lanes into groups, and learns from every ending how to cut them better for the rest of the study."""
 
-    def __init__(  # noqa: PLR0913 - settings of a study, each a single value
+    def __init__(
         self,
         num_lanes: int | None,
         tell: Tell,
         record: Callable[[Profile], None],
         *,
-        num_devices: int = 1,
         shares_loading: bool = False,
         pack_of: Callable[[Lane], Hashable] = lambda lane: None,
         learnt: Learnt | None = None,
@@ -81,7 +80,7 @@ class Grouper:
         self._num_lanes = num_lanes
         self._tell = tell
         self._record = record
-        self._num_devices = num_devices
+        self._num_devices = 1
         self._shares_loading = shares_loading
         self._pack_of = pack_of
         self._recipes: dict[str, Recipe] = {recipe.label: recipe for recipe in learnt.recipes}
@@ -111,6 +110,10 @@ class Grouper:
             else:
                 unsized.append(Unsized(kind=kind, lanes=tuple(bucket), purpose=purpose))
         return Sorted(groups=tuple(groups), unsized=tuple(unsized))
+
+    def share_among(self, num_devices: int) -> None:
+        """Have groups no larger than all of so many devices can have a share of the lanes that wait."""
+        self._num_devices = num_devices
 
     @property
     def learnt(self) -> Learnt:

@@ -62,7 +62,6 @@ def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:
         setup.lanes,
         tell,
         setup.recorder.add_profile,
-        num_devices=setup.brief.num_devices,
         shares_loading=setup.brief.shares_loading,
         pack_of=packer.key,
         learnt=setup.learnt,

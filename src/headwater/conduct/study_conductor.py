@@ -63,6 +63,7 @@ class StudyConductor:
         self._waiting = open_waiting(setup, self._tell_lanes)
         self._running = RunningPlacements()
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
+        self._devices: set[str] = set()
         self._ways = {(way.key, way.magnitude): way for way in setup.learnt.strategies}
         self._has_begun = any(record.history for record in setup.known)
 
@@ -78,6 +79,9 @@ class StudyConductor:
         """Return what these devices are to do now."""
         placements: list[Placement] = []
         names = [device.name for device in idle]
+        if not self._devices.issuperset(names):
+            self._devices.update(names)
+            self._waiting.share_among(len(self._devices))
         for devices in [tuple(names)] if self._setup.spreads and names else [(name,) for name in names]:
             work = self._find_work()
             if work is None:
@@ -88,6 +92,7 @@ class StudyConductor:
                 groups=work.groups,
                 devices=devices,
                 purpose=work.purpose,
+                num_devices=len(self._devices),
                 seconds_left=self._find_time(),
             )
             self._running.add(placement, work)

@@ -44,6 +44,11 @@ class WaitingLanes:
         """How many lanes wait."""
         return len(self._lanes) + sum(len(group) for group in (*self._groups, *self._fixed))
 
+    def share_among(self, num_devices: int) -> None:
+        """Have lanes shared out among so many devices."""
+        self.grouper.share_among(num_devices)
+        self._is_stale = True
+
     def add(self, lanes: Sequence[Lane]) -> None:
         """Let lanes wait."""
         self._lanes += lanes

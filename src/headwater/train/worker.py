@@ -52,7 +52,6 @@ class Worker:
         self._workshop = Workshop(
             brief.function,
             choose_device(brief.device),
-            num_workers=brief.num_devices,
             scaling=_build_scaling(brief.surrogate),
             compiler=Compiler(tell=self._tell_note) if brief.compiles else None,
             shares_loading=brief.shares_loading,
@@ -110,7 +109,7 @@ class Worker:
     def _measure(self, placement: Placement) -> Measured:
         group, key = placement.groups[0], placement.key
         deadline = Deadline.start(placement.seconds_left, self._clock)
-        workshop = replace(self._workshop, deadline=deadline)
+        workshop = replace(self._workshop, deadline=deadline, num_workers=placement.num_devices)
         states = self._load(group)
         if placement.purpose is Purpose.ALONE:
             return Measured(key=key, finding=measure_alone(replace(workshop, seat=Meter()), group.lanes, states))

@@ -53,6 +53,8 @@ class Placement:
     devices: tuple[str, ...]
     """The first trains; on a CPU, the others lend it their threads."""
     purpose: Purpose = Purpose.TRAIN
+    num_devices: int = 1
+    """How many devices train for the study now, and may share the memory of a machine."""
     seconds_left: float | None = None
     """How long there is for all of the run; what is measured takes a part of it."""
 
@@ -104,5 +106,3 @@ class Brief:
     """What the user has set in torch for all of the process."""
     chooses_threads: bool = False
     """Whether what trains alone on a CPU gets as many threads as are fast."""
-    num_devices: int = 1
-    """How many placements run at the same time, and share the memory of a machine."""
