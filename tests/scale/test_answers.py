@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.scale.zoo import small
 from torch import Tensor, nn
 
 from headwater.scale.shrinking import shrink
@@ -29,10 +30,10 @@ class Asking(nn.Module):
 
 @pytest.mark.parametrize("scale", [2, 4])
 def test_a_model_that_asks_for_values_is_narrowed(scale: int) -> None:
-    small = shrink(Asking(), scale, (X_NTI,), {})
-    assert isinstance(small, Asking)
-    assert small.first.weight.shape == (64 // scale, 8)
-    assert small(X_NTI).shape == (4, 3)
+    narrow = shrink(Asking(), scale, (X_NTI,), {})
+    assert isinstance(narrow, Asking)
+    assert narrow.first.weight.shape == (64 // scale, 8)
+    assert narrow(X_NTI).shape == (4, 3)
 
 
 def test_a_model_that_is_asked_is_left_as_it_was() -> None:
@@ -40,3 +41,8 @@ def test_a_model_that_is_asked_is_left_as_it_was() -> None:
     shrink(model, 2, (X_NTI,), {})
     assert model.norm.num_batches_tracked == 0
     assert not model.norm.running_mean.any()  # type: ignore[union-attr]  # it has one
+
+
+def test_a_model_that_branches_on_a_value_is_narrowed() -> None:
+    narrow = shrink(small.Looking(), 2, (X_NTI.repeat(1, 1, 2)[..., :12],), {})
+    assert narrow.get_parameter("into.weight").shape == (32, 12)

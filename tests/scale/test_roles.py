@@ -162,7 +162,7 @@ def test_another_number_of_dimensions_is_refused() -> None:
 
 @pytest.mark.parametrize(("role", "expected"), [(Role.READOUT, READOUT), (Role.VECTOR, VECTOR)])
 def test_what_a_shape_cannot_tell_is_refused_until_someone_says_it(role: Role, expected: Ratio) -> None:
-    with pytest.raises(CannotScaleError, match=r"Role\.READOUT"):
+    with pytest.raises(CannotScaleError, match=r"hw\.Surrogate\(roles=\{'table': 'readout'\}\)"):
         compare(lambda w: Holder(w, 7))
     assert find_ratios(Holder(12, 7), {"table": (4, 7)}, {"table": role}) == {"table": expected}
 

@@ -102,7 +102,6 @@ def test_couplings_serve_every_scale() -> None:
         (nn.Linear(12, 10), ROW, 2, "every width is tied"),
         (stack(12, 8, 10), ROW, 2, "min_width=8"),
         (small.Literal(), ROW, 2, "every width is tied"),
-        (small.Looking(), ROW, 2, "Looking does not run on tensors without values"),
         (small.OneHead(), rows(5, 12), 2, "scaling = 0.125 was computed from"),
         (transformers.swin_even(), LARGE["swin_even"].args, 8, r"a width of 32 \* 4 cannot become 8 times smaller"),
         (stack(12, 64, 10), ROW, 0.5, "scale must be at least 1"),
@@ -117,6 +116,6 @@ def test_what_cannot_shrink_is_refused_with_a_reason(
 
 
 def test_every_refusal_says_what_to_do() -> None:
-    for model in (nn.Linear(12, 10), small.Literal(), small.Looking()):
+    for model in (nn.Linear(12, 10), small.Literal()):
         with pytest.raises(CannotScaleError, match="surrogate=None"):
             shrink(model, 2, ROW, {})

@@ -167,8 +167,11 @@ def _call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     call = _Call(args, kwargs, ())
     try:
         return call, _try(model, call)
-    except CannotScaleError:
-        call = call._replace(answers=note_answers(model, args, kwargs))
+    except CannotScaleError as error:
+        try:
+            call = call._replace(answers=note_answers(model, args, kwargs))
+        except Exception:  # it does not run with values either, so that was not what it lacked
+            raise error from error.__cause__
         if not call.answers:
             raise
     return call, _try(model, call)
