@@ -192,7 +192,6 @@ def test_a_function_of_stacks_is_applied_by_torch_itself() -> None:
 @pytest.mark.parametrize(
     ("home", "name"),
     [
-        (torch.autograd.Function, "apply"),
         (nn.Parameter, "__new__"),
         (torch._C.ScriptFunction, "__call__"),
         (torch._C.ScriptMethod, "__call__"),
@@ -203,6 +202,17 @@ def test_a_function_of_stacks_is_applied_by_torch_itself() -> None:
 )
 def test_what_the_bypasses_replace_is_where_they_look_for_it(home: Any, name: str) -> None:
     assert name in vars(home)
+
+
+def test_an_apply_that_was_taken_from_its_class_ends_at_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+    apply = Double.apply
+    monkeypatch.setattr(functorch.FUNCTION_BASE, "apply", classmethod(lambda function, *args: (function, *args)))
+    assert apply(3) == (Double, 3)  # type: ignore[no-untyped-call]
 
 
 def test_the_functions_that_bypasses_know_by_name_exist() -> None:

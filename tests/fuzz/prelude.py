@@ -34,6 +34,7 @@ class Mode(enum.Enum):
 """,
     "weigh": """
 def weigh(text):
+    text = re.sub("0x[0-9a-f]+", "", text)  # where an object lies differs whenever the program is loaded
     return sum(place * ord(letter) for place, letter in enumerate(text, 1)) % 97 / 97
 """,
     "is_none": "def is_none(value):\n    return value is None",

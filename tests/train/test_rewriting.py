@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import sys
 import traceback
 from functools import partial
+from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
 
@@ -156,6 +160,24 @@ def test_a_function_without_source_is_run_as_it_is() -> None:
             scope["train"](per_lane())
     with answering(len, ROSTER):
         pass
+
+
+def test_a_file_that_was_edited_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "edited_module.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    answers = []
+    for number, place in ((3, 1), (5, 2)):
+        file.write_text(f"def scale(x):\n    return float(x) * {number}\n")
+        os.utime(file, (place, place))
+        spec = importlib.util.spec_from_file_location("edited_module", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "edited_module", module)
+        spec.loader.exec_module(module)
+        with answering(module.scale, ROSTER):
+            answers.append(module.scale(per_lane()).values)
+    assert answers == [(7.5, 12.0), (12.5, 20.0)]
 
 
 def test_a_name_of_the_users_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

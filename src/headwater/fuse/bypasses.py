@@ -1,18 +1,21 @@
 """Calls that pass every torch-function mode by, led to the lane mode while one is on.
 
 `Function.apply`, scripted functions, `nn.Parameter`, `Tensor.set_` and the transforms of `torch.func` go straight to
-C++, where a lane tensor would lose its gradient or its lanes, and a data loader asks for the type of its batch size.
+C++, where a lane tensor would lose its gradient or its lanes; a data loader asks for the type of its batch size, and a
+thread starts without modes.
 As long as any thread has a lane mode on, torch holds versions of them that ask first; in a thread without one they do
 what they always do.
 """
 
 from __future__ import annotations
 
+import _thread
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -24,12 +27,14 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 from torch.utils.data import BatchSampler
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.apart import tensors, touches
+from headwater.fuse import custom_functions, user_threads
+from headwater.fuse.apart import touches
 from headwater.fuse.functorch import (
+    FUNCTION_BASE,
+    apply_plainly,
     is_lane_tensor,
     is_transforming,
     lanes_of,
-    settled_stack_of,
     stack_of,
     vmap_level,
     warn_of_slow_batching,
@@ -37,12 +42,8 @@ from headwater.fuse.functorch import (
 from headwater.fuse.per_lane import PerLane
 
 
-class Guide(Protocol):
+class Guide(custom_functions.Guide, user_threads.Guide, Protocol):
     """What a bypass needs of the lane mode."""
-
-    @property
-    def num_lanes(self) -> int:
-        """How many lanes ride now."""
 
     def run_looped(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = ...) -> Any:
         """Do the call once per lane."""
@@ -82,10 +83,13 @@ BYPASSES = Bypasses()
 def _install(find: FindGuide) -> list[Callable[[], None]]:
     warn_of_slow_batching(False)
     homes: list[tuple[Any, str, Callable[[Any, FindGuide], Any]]] = [
-        (torch.autograd.Function, "apply", _lead_function),
+        (FUNCTION_BASE, "apply", _lead_function),
         (nn.Parameter, "__new__", _lead_parameter),
         (Tensor, "set_", _lead_set),
         (BatchSampler, "__init__", _lead_sampler),
+        (Thread, "start", user_threads.lead_start),
+        (ThreadPoolExecutor, "submit", user_threads.lead_submit),
+        (_thread, "start_new_thread", user_threads.lead_new_thread),
         (torch._C.ScriptFunction, "__call__", _lead_script),
         (torch._C.ScriptMethod, "__call__", _lead_script),
         (vmap, "vmap_increment_nesting", _lead_transform),
@@ -107,43 +111,33 @@ def _restorer(home: Any, name: str) -> Callable[[], None]:
 
 
 def _lead_function(original: Any, find: FindGuide) -> Any:
-    """Run a function of the user's own lane by lane: its forward and backward are written for one model."""
+    """Let a function of the user's own, whose forward and backward are written for one model, compute with lanes."""
 
     @classmethod  # type: ignore[misc]  # stands for the class method of the same name
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
         guide = find()
         if guide is None or is_transforming():
-            return original.__func__(function, *args, **kwargs)
+            return apply_plainly(function, *args, **kwargs)
         if not (touches(args) or touches(kwargs.values())):
-            answer = original.__func__(function, *args, **kwargs)
+            answer = apply_plainly(function, *args, **kwargs)
             if touches([answer]):
                 raise CannotFuseError(
                     f"{function.__name__} computes with lanes' tensors that it does not take as arguments"
                 )
             return answer
-        return _apply(guide, function, original.__func__, args, kwargs)
+        return _apply(guide, function, args, kwargs)
 
     return apply
 
 
-def _apply(guide: Guide, function: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _apply(guide: Guide, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if function is CheckpointFunction:
         run, preserve, *inputs = args
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=preserve)
     if function is BackwardHookFunction:
-        answers = original(function, *(stack_of(arg) if is_lane_tensor(arg) else arg for arg in args))
+        answers = apply_plainly(function, *(stack_of(arg) if is_lane_tensor(arg) else arg for arg in args))
         return tuple(lanes_of(new) if is_lane_tensor(arg) else new for arg, new in zip(args, answers, strict=True))
-    stacks = [settled_stack_of(tensor) for tensor in tensors((*args, *kwargs.values())) if is_lane_tensor(tensor)]
-    versions = [stack._version for stack in stacks]
-
-    def run_lane(*lane_args: Any, **lane_kwargs: Any) -> Any:
-        return original(function, *lane_args, **lane_kwargs)
-
-    run_lane.__qualname__ = function.__name__
-    answer = guide.run_looped(run_lane, args, kwargs)
-    if [stack._version for stack in stacks] != versions:
-        raise CannotFuseError(f"{function.__name__} writes into its arguments; let it return new tensors instead")
-    return answer
+    return custom_functions.apply_to_lanes(guide, function, args, kwargs)
 
 
 def _lead_parameter(original: Any, find: FindGuide) -> Any:

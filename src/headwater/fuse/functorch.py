@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _functorch as C
+from torch.autograd.function import _SingleLevelFunction
 from torch.autograd.graph import _engine_run_backward
 from torch.overrides import _get_current_function_mode_stack
 
@@ -25,8 +26,8 @@ is_lane_tensor = C.is_batchedtensor
 memory_of = C.get_unwrapped
 """Returns the tensor that a lane tensor holds, wherever its lanes lie."""
 
-PLAIN_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
-"""How a `Function` is applied where no lane mode looks at its arguments."""
+FUNCTION_BASE = _SingleLevelFunction
+"""Where every `Function.apply` ends before it goes to C++, one that was taken from its class long ago too."""
 
 is_transforming = torch._C._are_functorch_transforms_active
 """Tells whether a functorch level is open: one of ours, or one of the user's own `torch.func` calls."""
@@ -134,10 +135,15 @@ def saves_elsewhere() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+def apply_plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Apply a `Function` where no lane mode looks at its arguments."""
+    return vars(torch._C._FunctionBase)["apply"].__get__(None, function)(*args, **kwargs)
+
+
 class StackFunction(torch.autograd.Function):
     """A function of stacks, which need no look for lanes among its arguments."""
 
-    apply: Any = classmethod(PLAIN_APPLY)
+    apply: Any = classmethod(apply_plainly)
 
 
 def active_modes() -> list[Any]:

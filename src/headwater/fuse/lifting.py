@@ -7,6 +7,8 @@ compute with it, but where it raises, each lane has to find out alone.
 
 from __future__ import annotations
 
+import io
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from headwater.errors import CannotFuseError
 from headwater.fuse.apart import join, split, tensors
 from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
+from headwater.fuse.rewriting import is_users_module
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.trials import Recipe
@@ -92,7 +95,7 @@ def show(function: Function, *args: Any, **kwargs: Any) -> Any:
     roster = _roster_of((args, kwargs))
     if roster is None or roster.place is not None:
         return function(*args, **kwargs)
-    if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
+    if (kwargs.get("file") or sys.stdout) not in roster.streams:
         return guard(function, *args, **kwargs)
     with roster.showing():
         return function(*map(_legible, args), **{key: _legible(value) for key, value in kwargs.items()})
@@ -102,7 +105,28 @@ def log(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that may note which line has called it."""
     if _name(function) not in _LOGGING:
         return function(*args, **kwargs)
+    if any(_keeps_text(handler) for handler in _handlers_of(function)):
+        for value in _stand_ins((args, kwargs)):
+            own(value, number=True)
     return show(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
+
+
+def _handlers_of(function: Function) -> Iterator[logging.Handler]:
+    """Find who hears of a message, if the function writes into a log."""
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", "")
+    logger: Any = owner if owner is not None else logging.root if module == "logging" else None
+    while isinstance(logger, logging.LoggerAdapter):
+        logger = logger.logger
+    while isinstance(logger, logging.Logger):
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None
+
+
+def _keeps_text(handler: logging.Handler) -> bool:
+    """Tell whether the user's code can read what a handler was given."""
+    is_in_memory = type(handler) is logging.StreamHandler and isinstance(handler.stream, io.StringIO)
+    return is_in_memory or is_users_module(type(handler).__module__)
 
 
 def _legible(value: Any) -> Any:
@@ -230,9 +254,9 @@ def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
     return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
 
 
-def own(value: Any) -> Any:
-    """Return a value that is used where only numbers may differ by lane."""
-    return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
+def own(value: Any, number: bool = False) -> Any:
+    """Return a value that is used where only numbers may differ by lane, or not even these."""
+    return value.one() if type(value) in (PerLaneText, PerLaneThing) or (number and type(value) is PerLane) else value
 
 
 STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})

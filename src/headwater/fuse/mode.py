@@ -115,6 +115,11 @@ class LaneMode(TorchFunctionMode):
                 raise self.roster.run_short(error) from error
             raise
 
+    def refusal(self, reason: str) -> CannotFuseError:
+        """Note that the lanes cannot go on as one, and return the signal to raise."""
+        self.roster.refuse(reason)
+        return CannotFuseError(reason)
+
     @property
     def num_lanes(self) -> int:
         """How many lanes ride now."""
@@ -125,6 +130,10 @@ class LaneMode(TorchFunctionMode):
         """What decides between ways to compute a call; inside a checkpoint always for the same."""
         return self._steady if saves_elsewhere() else self._strategies
 
+    def for_thread(self) -> LaneMode:
+        """Return a mode for another thread, which ends with this one."""
+        return ThreadMode(self)
+
     def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = NO_KWARGS) -> Any:
         """Answer a call that touches lanes."""
         if self.roster.has_narrowed:
@@ -133,7 +142,7 @@ class LaneMode(TorchFunctionMode):
         if is_transforming():
             return func(*self._as_tensors(list(args)), **self._as_tensors(dict(kwargs)))
         if torch.is_grad_enabled():
-            self._refuse_unprepared((*args, *kwargs.values()) if kwargs else args)
+            self.refuse_unprepared((*args, *kwargs.values()) if kwargs else args)
         if kwargs and (kwargs.get("out") is not None or kwargs.get("requires_grad")):
             return self._finish(func, args, kwargs)
         displaced = self._layouts.in_use and self._layouts.prepare(func, args, kwargs)
@@ -235,7 +244,7 @@ class LaneMode(TorchFunctionMode):
                 answer.requires_grad_()
         return answer
 
-    def _refuse_unprepared(self, values: Iterable[Any]) -> None:
+    def refuse_unprepared(self, values: Iterable[Any]) -> None:
         """A tensor with a gradient of its own, shared by the lanes, would get the sum of their gradients."""
         for value in values:
             if isinstance(value, Tensor):
@@ -246,7 +255,7 @@ class LaneMode(TorchFunctionMode):
                         "pass the module that holds it to trial.prepare_model"
                     )
             elif isinstance(value, (list, tuple)):
-                self._refuse_unprepared(value)
+                self.refuse_unprepared(value)
 
     def _claim_gradient(self, tensor: Tensor) -> None:
         if not is_transforming():
@@ -278,6 +287,34 @@ class LaneMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._as_tensors(item) for key, item in value.items()}
         return value
+
+
+class ThreadMode(LaneMode):
+    """The lane mode in a thread that the user's code has started; it ends with the mode of the run."""
+
+    def __init__(self, origin: LaneMode) -> None:
+        super().__init__(origin.roster, origin._rules, origin._strategies)
+        self.swaps = origin.swaps
+        self._layouts = origin._layouts
+        self._origin = origin
+
+    def __enter__(self) -> LaneMode:
+        TorchFunctionMode.__enter__(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        TorchFunctionMode.__exit__(self, kind, error, traceback)
+        if isinstance(error, RuntimeError) and _ESCAPED.search(str(error)):
+            self.roster.refuse(f"torch cannot do this for several lanes at once: {error}")
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self._origin._depth == 0:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 class _Steady(Strategies):

@@ -18,13 +18,16 @@ from headwater.errors import CannotFuseError
 from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.space.configuration import FrozenConfig
 from headwater.trials import Recipe
 from headwater.trials.recipes import Call, Constant
 
 _NO_NUMBERS = (list, tuple, bytes)
 _OURS = frozenset({"torch", "headwater"})
 """Packages that know what a PerLane is, or ask only whether it is one of their own things."""
-_DEBUGGERS = frozenset({"pdb", "bdb", "pprint", "reprlib", "pydevd", "_pydevd_bundle"})
+_DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle"})
+_PRINTERS = frozenset({"pprint", "reprlib"})
+"""What debuggers show values by, and others too."""
 
 
 def lane_value(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
@@ -234,7 +237,8 @@ class PerLane(Operators):
         return self._by_lane(operation, [(value, *rest) for value in self.values], recipe)
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
-        if not isinstance(other, PerLane) and (isinstance(other, _NO_NUMBERS) or hasattr(other, "__torch_function__")):
+        is_list = isinstance(other, _NO_NUMBERS) and operation not in (operator.eq, operator.ne)
+        if not isinstance(other, PerLane) and (is_list or hasattr(other, "__torch_function__")):
             return NotImplemented  # a tensor's or a list's own operator takes over
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
@@ -321,6 +325,10 @@ class PerLaneMapping(Mapping[str, Any]):
 
     roster: Roster
 
+    @property  # type: ignore[misc]  # what isinstance and match ask for
+    def __class__(self) -> type[Any]:
+        return FrozenConfig
+
     @abstractmethod
     def keeping(self) -> PerLaneMapping:
         """Return one that hands out whatever differs by lane, to be taken by lane."""
@@ -342,7 +350,10 @@ def _give(value: Any) -> Any:
 
 def _is_debugging() -> bool:
     """Tell whether a debugger asks for the text, to show it."""
-    return _package(sys._getframe(2)) in _DEBUGGERS
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _package(frame) in _PRINTERS:
+        frame = frame.f_back
+    return _package(frame) in _DEBUGGERS
 
 
 def _package(frame: FrameType | None) -> str:

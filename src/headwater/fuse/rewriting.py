@@ -138,10 +138,11 @@ def _content(cell: Any) -> Any:
 
 def _variant(code: CodeType, space: Mapping[str, Any], tools: object) -> CodeType | None:
     """Return the variant of a code that was compiled from a file as it is now; None where there is none."""
+    linecache.checkcache(code.co_filename)
     source = "".join(linecache.getlines(code.co_filename, dict(space)))
     plain, variants = _compile(source, code.co_filename)
     key = code.co_qualname, code.co_firstlineno
-    if key not in variants or key not in plain or plain[key].co_code != code.co_code:
+    if key not in variants or key not in plain or plain[key] != code:
         return None
     variant = _insert(variants[key], tools)
     return variant if variant.co_freevars == code.co_freevars else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ class Roster:
         """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
         self.was_asked = False
         """Whether such code needed one value of something that differs between lanes."""
+        self.streams = (sys.stdout, sys.stderr)
+        """Where text goes that only people read."""
         self.is_running = False
         """Whether the training function runs, so that text made of the lanes' values may decide something."""
         self._is_showing = False

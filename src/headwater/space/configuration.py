@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType, NoneType
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, NoReturn, TypeAlias
 
 from headwater.space.domains import as_plain, show_value
 
@@ -35,8 +35,20 @@ def find_values(config: object, shape: object, parent: str = "") -> Iterator[tup
 
 
 def freeze(nested: Mapping[str, Any]) -> Config:  # Any: as for Config
-    """Return a view of nested dictionaries that cannot be changed."""
-    return MappingProxyType({k: freeze(v) if isinstance(v, dict) else v for k, v in nested.items()})
+    """Return nested dictionaries that cannot be changed."""
+    return FrozenConfig({k: freeze(v) if isinstance(v, dict) else v for k, v in nested.items()})
+
+
+class FrozenConfig(dict[str, Any]):  # Any: as for Config
+    """A dictionary to whoever reads it; it cannot be changed, and a copy of it is a plain one."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a trial's configuration cannot be changed; change a copy of it: dict(trial.config)")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, ({**self},)
 
 
 def show_plain(value: Any) -> Any:  # Any: as for Config; the answer is a JSON value

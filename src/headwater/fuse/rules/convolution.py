@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import PLAIN_APPLY, is_lane_tensor, lanes_of, stack_of
+from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.rules import shapes
 from headwater.fuse.strategies import Strategies
@@ -130,7 +130,7 @@ def _spread(value: Any, rank: int) -> tuple[int, ...]:
 class _Convolution(torch.autograd.Function):
     """Lane l's kernels on lane l's images; both directions choose their way by themselves."""
 
-    apply: Any = classmethod(PLAIN_APPLY)
+    apply: Any = classmethod(apply_plainly)
 
     @staticmethod
     def forward(

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import PLAIN_APPLY, is_lane_tensor, lanes_of, stack_of
+from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.rules.convolution import LAYOUTS
@@ -64,7 +64,7 @@ def _normalise_by(x_LNCS: Tensor, running: Running, affine: Sequence[Tensor | No
 class _BatchNorm(torch.autograd.Function):
     """Normalise the rows of each lane by their own mean and variance."""
 
-    apply: Any = classmethod(PLAIN_APPLY)
+    apply: Any = classmethod(apply_plainly)
 
     @staticmethod
     def forward(

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import PLAIN_APPLY, is_lane_tensor, lanes_of, stack_of
+from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.strategies import rehearse
 
@@ -165,7 +165,7 @@ def _run_layer(
 class _Layer(torch.autograd.Function):
     """One layer in one direction, from the first step to the last and back."""
 
-    apply: Any = classmethod(PLAIN_APPLY)
+    apply: Any = classmethod(apply_plainly)
 
     @staticmethod
     def forward(

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
-from headwater.fuse.mode import LaneMode
+from headwater.fuse.mode import LaneMode, name_of
 from headwater.fuse.per_lane import PerLane
 
 
@@ -21,6 +22,11 @@ def _ask(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
 def _ask_one(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Any lane answers for all."""
     return func(stack_of(tensor)[0], *args, **kwargs)
+
+
+def _resize(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Refuse what gives a tensor another extent in its memory, where the next lane lies."""
+    raise CannotFuseError(f"{name_of(func)} would read the memory of other lanes; make a new tensor of the other shape")
 
 
 def _view(mode: LaneMode, func: Any, tensor: Tensor, *shape: Any, **kwargs: Any) -> Any:
@@ -130,6 +136,9 @@ RULES: dict[Any, Any] = {
     torch.is_complex: _ask,
     torch.numel: _ask,
     **dict.fromkeys([Tensor.is_contiguous, Tensor.stride, Tensor.storage_offset, Tensor.is_shared], _ask_one),
+    **dict.fromkeys(
+        [Tensor.resize_, Tensor.resize_as_, torch.resize_as_, Tensor.as_strided_, torch.as_strided_], _resize
+    ),
     **dict.fromkeys([Tensor.view, Tensor.reshape], _view),
     **dict.fromkeys([Tensor.transpose, torch.transpose], _transpose),
     **dict.fromkeys([Tensor.permute, torch.permute], _permute),
