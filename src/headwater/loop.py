@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from headwater.errors import StudyEnds, StudyError
 from headwater.execute import InlineExecutor
 from headwater.limits import Limits
+from headwater.losses import Losses
 from headwater.opening import TrialOpener
+from headwater.plan import bucket_lanes
 from headwater.relay import StudySite
 from headwater.report import Tally
 from headwater.report.standings import explain_lack
@@ -53,6 +55,7 @@ class Loop:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[TrialGroup] = deque()
         self._bill = Bill()
+        self._losses = Losses()
         self._states = SavedStates(tools.state_store, self._info, known)
         self._opener = TrialOpener(tools.recorder, tools.state_store, self._tell_study, self._epochs, known)
         self._tally = Tally(self._info, limits.num_trials, known)
@@ -148,10 +151,11 @@ class Loop:
         self._epochs |= {report.number: report.epoch for report in fresh}
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
         left = [self._transition(number, status, errors.get(number)) for number, status in leaving.items()]
+        # before it is recorded that they have ended: who is killed in between would never come back to their weights
+        self._states.keep_best([report for report in fresh if self._ends_with(report, statuses)], capture)
         self._tools.recorder.write(fresh, left)
         is_saved = self._tools.state_store.is_due(reports[0].epoch)
         self._states.save(reports, statuses, capture, is_due=is_saved)
-        self._states.keep_best([report for report in fresh if self._ends_with(report, statuses)], capture)
         for callback in self._tools.callbacks:
             callback.on_reports(fresh)
         for number, status in leaving.items():
@@ -274,7 +278,15 @@ class Loop:
     def hear_refusal(self, group: TrialGroup, reason: str) -> None:
         """Make no more packs; the group trains alone."""
         self._tools.packer.close(reason)
-        self._waiting.appendleft(group)
+        lanes = self.find_saved(group.lanes)
+        self._waiting.extendleft(TrialGroup(lanes=tuple(one)) for one in bucket_lanes(lanes, ()).values())
+
+    def find_saved(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Return lanes that are to run again as they go on from what was saved of them since they began."""
+        states = self._tools.state_store
+        found = [replace(one, start_epoch=states[one.number].epoch if one.number in states else 0) for one in lanes]
+        self._lanes |= {lane.number: lane for lane in found}
+        return found
 
     def _take(self, groups: Sequence[TrialGroup]) -> None:
         self._waiting = deque(group for group in self._waiting if not any(group is one for one in groups))
@@ -287,9 +299,14 @@ class Loop:
         if ending.outcome is Outcome.DONE:
             self._tools.sorter.acquit(ending.lanes)
             self._finish(ending.lanes, Status.COMPLETED)
-        elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
+        elif ending.outcome is Outcome.LOST and self._losses.note(ending.lanes, self._epochs):
+            self._tell(f"trains again from what was saved: {ending.error}", ending.lanes)
+            again = bucket_lanes(self.find_saved(ending.lanes), ()).values()
+            self._waiting.extendleft(TrialGroup(lanes=tuple(lanes)) for lanes in again)
+        elif ending.outcome in (Outcome.RAISED, Outcome.LOST) and len(ending.lanes) == 1:
             self._finish(ending.lanes, Status.FAILED, ending.error)
         else:
+            ending = replace(ending, lanes=tuple(self.find_saved(ending.lanes)))
             self._waiting = deque(self._tools.sorter.sort_again(ending, self._waiting, self._tools.state_store))
 
     def _finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:

@@ -271,7 +271,7 @@ class _Job:
         if ending.outcome is Outcome.DONE:
             self._sorter.acquit(ending.lanes)
             return []
-        if ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
+        if ending.outcome in (Outcome.RAISED, Outcome.LOST) and len(ending.lanes) == 1:
             self.unit.errors[ending.lanes[0].number] = ending.error
             return []
         return self._sorter.sort_again(ending, (), self._states)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import LineLost, StoreError, StudyEnds, StudyError
+from headwater.errors import LineLost, StudyEnds, StudyError, TrialError
 from headwater.execute import Line
 from headwater.shifts import Bill, Capture, Crew, Foreman, Shift
-from headwater.trials import Decision, Ending, Outcome, Report, TrialGroup
+from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
@@ -96,7 +96,7 @@ class _Relay:
             elif kind == "end":
                 raise StudyEnds(content)
             elif kind == "fault":
-                raise self._fault or StoreError(content)
+                raise self._fault or TrialError(content)
             else:
                 return list(content)
 
@@ -122,6 +122,9 @@ class _Relay:
 
     def hear_stop(self, shift: Shift) -> None:
         """Pass nothing on: the ending will tell."""
+
+    def find_saved(self, lanes: Sequence[Lane]) -> list[Lane]:
+        return list(lanes)  # what was saved is known to the study alone
 
     def hear_loners(self, lanes: Sequence[Any]) -> None:
         """Leave them to the study, which has their states."""
@@ -179,7 +182,7 @@ class StudyAttendant:
                 self._foreman.hear_stop(shift)
                 self._foreman.hear_refusal(TrialGroup(lanes=shift.lanes), reason)
                 continue
-            outcome = Outcome.RAISED if shift.numbers else Outcome.DONE
+            outcome = Outcome.LOST if shift.numbers else Outcome.DONE
             yield from self._end(key, shift.numbers, Ending(outcome=outcome, lanes=(), error=reason), has_parted=False)
 
     def _answer(self, shift: Shift, reports: Sequence[Report], num_steps: int) -> None:
@@ -191,7 +194,7 @@ class StudyAttendant:
             with suppress(LineLost):
                 self._line.send(("end", str(end)))
             raise
-        except StoreError as cause:
+        except TrialError as cause:  # of its state; whatever else it is, the study ends
             self._line.send(("fault", str(cause)))
             return
         self._line.send(("decisions", decisions))
@@ -205,7 +208,7 @@ class StudyAttendant:
         except LineLost:
             return None  # the next message will show it
         if kind == "fault":
-            raise StoreError(content)
+            raise TrialError(content)
         return None if content is None else unpack_state(content)
 
     def _end(
@@ -218,7 +221,7 @@ class StudyAttendant:
         self._foreman.hear_loners(shift.loners)
         shift.numbers = list(numbers)
         if has_parted:
-            yield from self._site.work_here([TrialGroup(lanes=shift.lanes)])
+            yield from self._site.work_here([TrialGroup(lanes=tuple(self._foreman.find_saved(shift.lanes)))])
         else:
             yield shift.group, replace(ending, lanes=shift.lanes)
 

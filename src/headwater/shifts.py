@@ -46,6 +46,9 @@ class Foreman(Protocol):
     def hear_loners(self, lanes: Sequence[Lane]) -> None:
         """Let these lanes, which have left a group, train on alone."""
 
+    def find_saved(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Return lanes that are to run again as they go on from what was saved of them since they began."""
+
     def find_mates(self, epochs: Collection[int]) -> Sequence[TrialGroup]:
         """Return groups that can start now, to join a pack whose groups are at these epochs, one for each."""
 

@@ -152,7 +152,7 @@ def _conclude(
 
 def _explain(profile: Profile, ending: Ending) -> Profile:
     """Say why no larger group was tried, where it raised."""
-    if ending.outcome is not Outcome.RAISED:
+    if ending.outcome not in (Outcome.RAISED, Outcome.LOST):
         return profile
     together = f"the function raised in a larger group: {ending.error.rstrip().splitlines()[-1]}"
     return replace(profile, reason=together if profile.num_lanes == 1 else f"{profile.reason}; {together}")

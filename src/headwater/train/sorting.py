@@ -91,12 +91,13 @@ class Sorter:
 
         What was learnt holds for those that wait too, so they are cut anew.
         """
-        if ending.outcome is Outcome.RAISED:
+        if ending.outcome in (Outcome.RAISED, Outcome.LOST):
             cause = ending.error.rstrip().splitlines()[-1]
             self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
             if len(ending.lanes) == 2:
                 self._suspects |= {lane.number: cause for lane in ending.lanes}
-            return [*halve_group(ending.lanes), *waiting]
+            halves = [half for lanes in self._buckets(ending.lanes).values() for half in halve_group(lanes)]
+            return [*halves, *waiting]
         assert ending.question is not None
         if ending.outcome is Outcome.APART and (forked := self._fork(ending.lanes, ending.question)):
             return [*forked, *waiting]

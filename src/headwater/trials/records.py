@@ -118,6 +118,8 @@ class Outcome(StrEnum):
     """These lanes cannot run as one."""
     RAISED = "raised"
     """The training function raised."""
+    LOST = "lost"
+    """A process that it needs is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
