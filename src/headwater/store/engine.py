@@ -178,6 +178,7 @@ def _identify(path: Path | None) -> tuple[int, int] | None:
 
 def _connect_sqlite(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decode_text
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -202,7 +203,14 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     """Open for one transaction. Without a WAL file nobody is writing; "immutable" then keeps SQLite from making one."""
     is_written = Path(f"{path}-wal").exists()
     uri = f"{path.as_uri()}?mode=ro" if is_written else f"{path.as_uri()}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decode_text
+    return connection
+
+
+def _decode_text(content: bytes) -> str:
+    """Read text that may be none: one bad value is to be seen in its place, not to make a whole query fail."""
+    return content.decode("utf-8", "backslashreplace")
 
 
 def _as_sqlite_database(engine: Engine, name: str, *, is_read_only: bool) -> Database:
@@ -251,7 +259,13 @@ def _read_version(database: Database) -> int | None:
     with database.reader.connect() as connection:
         tables = inspect(connection).get_table_names()
         if VERSIONS.name in tables:
-            return int(connection.execute(select(VERSIONS.c.version)).scalar_one())
+            versions = connection.execute(select(VERSIONS.c.version)).scalars().all()
+            if len(versions) != 1 or not isinstance(versions[0], int):
+                raise StoreError(
+                    f"{database.name} is damaged: its schema version is {versions!r:.60}, where one number belongs; "
+                    "put a copy of the record in its place"
+                )
+            return versions[0]
     if tables:
         raise StoreError(
             f"{database.name} belongs to another program (it has a table {min(tables)!r}); "
