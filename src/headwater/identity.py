@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import StudyError
+from headwater.errors import CannotScaleError, SpaceError, StudyError
 from headwater.space import Space
-from headwater.store import Store, StudyInfo
+from headwater.store import Lease, Store, StudyInfo
 from headwater.trials import Surrogate
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
         return store.create_numbered(info, getattr(study.train, "__name__", "study"))
     store.create_study(info)
     return store.study(study.name)
+
+
+@contextmanager
+def leaving_nothing_refused(store: Store, info: StudyInfo, lease: Lease) -> Iterator[None]:
+    """Take a new study out of the record again if it is refused before a trial has reported."""
+    try:
+        yield
+    except (StudyError, SpaceError, CannotScaleError):
+        store.discard_unreported(info.id, fence=lease.fence)
+        raise
 
 
 def require_same(study: Study, info: StudyInfo) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.execute import Executor, check_executor
-from headwater.identity import create_study, require_same
+from headwater.identity import create_study, leaving_nothing_refused, require_same
 from headwater.interrupts import stopping_at_interrupt
 from headwater.limits import Limits, read_limits
 from headwater.loop import Loop
@@ -172,7 +172,7 @@ class Study:
             means = prepare_means(self, limits, ())
             with open_store(self.storage) as store:
                 info = create_study(self, store, wanted)
-                with Lease(store, info) as lease:
+                with Lease(store, info) as lease, leaving_nothing_refused(store, info, lease):
                     return self._go(Recorder(store, info, self._space, lease), limits, means, watcher)
         with open_store(self.storage) as store:
             info = store.study(self.name)
