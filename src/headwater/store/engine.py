@@ -26,6 +26,7 @@ from headwater.store.schema import METADATA, SCHEMA_VERSION, VERSIONS
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
+POSTGRESQL_LOCKED = "55P03"
 
 _POSSIBLE = "possible are a path ('study.db'), 'sqlite:///study.db', 'memory:' and 'postgresql://user@host/database'"
 
@@ -116,7 +117,7 @@ def explain_failure(error: DBAPIError, database: Database) -> str:
         return f"{name} is read-only, so nothing can be recorded; make the file and its directory writable, or copy it"
     if code.startswith("SQLITE_CANTOPEN"):
         return f"{name} cannot be opened ({reason}); check the permissions of the file and of its directory"
-    if code.startswith("SQLITE_BUSY"):
+    if code.startswith("SQLITE_BUSY") or getattr(error.orig, "sqlstate", "") == POSTGRESQL_LOCKED:
         return f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process and resume"
     if code:
         return f"{name} cannot be used: {reason}; check the disk (space, permissions), then resume the study"
@@ -229,11 +230,20 @@ def _connect_postgresql(url: URL, *, create: bool) -> Database:
     driver = url.drivername if url.drivername.startswith("postgresql+") else "postgresql+psycopg"
     name = url.render_as_string()
     try:
-        engine = create_engine(url.set(drivername=driver), pool_pre_ping=True)
+        engine = create_engine(url.set(drivername=driver), pool_pre_ping=True, connect_args=_limit_waiting(url))
     except ModuleNotFoundError as error:
         raise StoreError(f"{name} needs the driver {error.name!r}; pip install 'headwater[postgresql]'") from error
     reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return Database(writer=engine, reader=reader, name=name, is_read_only=not create)
+
+
+def _limit_waiting(url: URL) -> dict[str, str]:
+    """Have the server wait for a lock no longer than SQLite does; it would wait for ever."""
+    given = url.query.get("options", "")
+    options = " ".join(
+        (*([given] if isinstance(given, str) else given), f"-c lock_timeout={LOCK_TIMEOUT_S * 1000:.0f}")
+    )
+    return {"options": options.strip()}
 
 
 def _prepare(database: Database) -> int:
