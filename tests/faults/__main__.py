@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
+import traceback
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import TextIO
 
 from tests.faults.campaign import Verdict, list_cases, try_fault
@@ -18,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--num", type=int, default=220, help="how many faults")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--kind", choices=list(KINDS), help="only this kind")
     parser.add_argument("--search", choices=list(SEARCHES), help="with --executor and --kind: one fault, of this seed")
     parser.add_argument("--executor", choices=EXECUTORS)
@@ -27,15 +31,24 @@ def main() -> int:
     else:
         kinds = [options.kind] if options.kind else [kind for kind in KINDS if _can_be_tried(kind)]
         cases = list_cases(options.num, options.seed, kinds)
-    verdicts = []
-    for case in cases:
-        verdicts.append(try_fault(case))
-        if verdicts[-1].problem:
-            say(f"python -m tests.faults {case}\n    {verdicts[-1].problem}", sys.stderr)
-        elif len(verdicts) % 20 == 0:
-            say(f"{len(verdicts)} of {len(cases)}", sys.stderr)
+    verdicts: list[Verdict] = []
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+        for verdict in pool.map(try_safely, cases):
+            verdicts.append(verdict)
+            if verdict.problem:
+                say(f"python -m tests.faults {verdict.case}\n    {verdict.problem}", sys.stderr)
+            elif len(verdicts) % 20 == 0:
+                say(f"{len(verdicts)} of {len(cases)}", sys.stderr)
     say("\n".join([*tabulate("kind", verdicts), "", *tabulate("study", verdicts)]))
     return int(any(verdict.problem for verdict in verdicts))
+
+
+def try_safely(case: Case) -> Verdict:
+    """Try a fault; what goes wrong in trying is a failure too."""
+    try:
+        return try_fault(case)
+    except Exception:
+        return Verdict(case, was_hit=False, problem=traceback.format_exc())
 
 
 def tabulate(name: str, verdicts: Sequence[Verdict]) -> list[str]:

@@ -153,11 +153,11 @@ def damage_states(folder: Path) -> None:
     """Harm every state in one of several ways, as a broken disk or a person might."""
     states = sorted(folder.rglob("[0-9]*.safetensors"))
     rng = random.Random(sum(path.stat().st_mtime_ns for path in states))
-    for path in states:
-        content = path.read_bytes()
+    contents = [path.read_bytes() for path in states]
+    for path, content in zip(states, contents, strict=True):
         place = rng.randrange(len(content))
         flipped = content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
-        another = rng.choice(states).read_bytes()
+        another = rng.choice(contents)
         harmed = rng.choice([b"", content[:place], flipped, another, content + b"more", bytes(len(content)), None])
         if harmed is None:
             path.unlink()
