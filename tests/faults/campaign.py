@@ -85,7 +85,7 @@ def _list_pairs(kind: str) -> list[tuple[str, str]]:
     """Return the searches and executors that a kind can befall."""
     where = KINDS[kind].where
     executors = ("processes",) if where is Where.WORKER else EXECUTORS
-    searches = [name for name in SEARCHES if where is not Where.LOADER or name != "surrogate"]
+    searches = [name for name in SEARCHES if name not in KINDS[kind].spares]
     return [(search, executor) for search in searches for executor in executors]
 
 

@@ -46,6 +46,8 @@ class Kind:
     """How many processes resume at once."""
     kills: bool = False
     """Whether it leaves the study's process no time to say anything."""
+    spares: tuple[str, ...] = ()
+    """The searches that it does not befall."""
 
 
 class UnpluggedError(Exception):
@@ -170,13 +172,14 @@ def damage_states(folder: Path) -> None:
 KINDS: dict[str, Kind] = {
     "kill of the study": Kind(die_at_once, kills=True),
     "kill of a worker": Kind(die_at_once, where=Where.WORKER),
-    "kill of a process that loads data": Kind(die_at_once, where=Where.LOADER),
+    "kill of a process that loads data": Kind(die_at_once, where=Where.LOADER, spares=("surrogate",)),
     "full disk": Kind(fill, make_room, mount),
     "no file may grow": Kind(limit_files),
     "locked database": Kind(lock, unlock, start_holder),
     "database moved away": Kind(move_away, move_back),
     "database replaced": Kind(replace_by_copy, move_back),
     "callback that raises": Kind(unplug, where=Where.CALLBACK),
-    "damaged states": Kind(die_at_once, damage_states, kills=True),
+    # A copy whose parent's state is gone starts again without it and says so, which no other run can be compared with.
+    "damaged states": Kind(die_at_once, damage_states, kills=True, spares=("pbt",)),
     "race of three resumes": Kind(die_at_once, num_resumes=3, kills=True),
 }

@@ -65,7 +65,7 @@ def read_study(row: Values) -> StudyInfo:
         metric=read_text("metric", row["metric"]),
         mode=row["mode"],
         seed=read_whole("seed", row["seed"], -(2**63)),
-        space=_read_space(row["space"]),
+        space=read_json("space", row["space"]),
         settings=settings,
         created=read_time("created", row["created"]),
         uuid=read_text("uuid", row.get("uuid", "")),
@@ -228,14 +228,3 @@ def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JS
         return decode(stored)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(f"its configuration cannot be read ({type(error).__name__}: {error!s:.80})") from error
-
-
-def _read_space(value: object) -> list[dict[str, Any]] | None:  # Any: JSON values
-    """Return the rows that describe a space."""
-    rows = read_json("space", value)
-    for row in rows if isinstance(rows, list) else []:
-        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("key", "kind", "text")):
-            raise StoreError("its space has a row without key, kind and text")
-    if not isinstance(rows, list | None):
-        raise StoreError("its space is no list of rows")
-    return rows
