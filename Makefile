@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-postgresql examples bench fuzz: export OMP_NUM_THREADS := 1
+demo test test-postgresql examples bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql check lint types layers examples bench fuzz clean
+.PHONY: setup demo test test-postgresql check lint types layers examples bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ NUM ?= 5000
 SEED ?= 0
 fuzz: $(STAMP)
 	PYTHONPATH=src $(BIN)/python -m tests.fuzz --num $(NUM) --seed $(SEED)
+
+# Kills, full disks, locks, lost databases, damaged states, races: each study ends as one left alone.
+faults: $(STAMP)
+	PYTHONPATH=src $(BIN)/python -m tests.faults
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import signal
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.faults.killing import at_call, count_calls, die
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -54,34 +50,12 @@ STUDY = hw.Study(
 )
 
 
-def count_calls(work: Callable[[], object], at_each: Callable[[int], None]) -> int:
-    """Work, and tell before each call of Headwater's own code how many there were."""
-    calls = 0
-
-    def on_event(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal calls
-        if event == "call" and "/headwater/" in frame.f_code.co_filename:
-            calls += 1
-            at_each(calls)
-
-    sys.setprofile(on_event)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 def live_for(study: hw.Study, is_new: bool, num_calls: int) -> None:
     """Let a process work on the study until it has made so many calls, and dies by SIGKILL in the middle of it all."""
 
     def work() -> None:
         torch.set_num_threads(1)
-        count_calls(lambda: study.run(num_trials=60) if is_new else study.resume(), die)
-
-    def die(calls: int) -> None:
-        if calls >= num_calls:
-            os.kill(os.getpid(), signal.SIGKILL)
+        count_calls(lambda: study.run(num_trials=60) if is_new else study.resume(), at_call(num_calls, die))
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()

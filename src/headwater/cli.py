@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from headwater.errors import StudyError
+from headwater.errors import HeadwaterError, StudyError
 from headwater.plan_verb import plan
 from headwater.record_verbs import best, export, mirror, show, stop
 from headwater.terminal import (
@@ -35,10 +35,12 @@ from headwater.terminal import (
     StorageOption,
     TargetOption,
     TimeBudgetOption,
+    describe_cause,
     name_storage,
     open_err,
     open_out,
     show_command,
+    tell_damage,
     telling_errors,
 )
 
@@ -196,7 +198,15 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE) -> None:
         from headwater.store import open_store
 
         with open_store(storage, create=False) as store:
-            open_out().print(studies_table([(info, read_result(store, info, storage)) for info in store.studies()]))
+            damaged: list[str] = []
+            studies = store.studies(damaged)
+            rows = []
+            for info in studies:
+                lines: list[str] = []
+                rows.append((info, read_result(store, info, storage, lines)))
+                damaged += [f"study {info.name!r}: {line}" for line in lines]
+        open_out().print(studies_table(rows))
+        tell_damage(damaged)
 
 
 app.command()(show)
@@ -300,6 +310,13 @@ def _watch(study: Study, start: Callable[[RunWatcher], Result], quiet: bool) -> 
     except KeyboardInterrupt:
         open_err().print(_explain_interruption(watcher, study), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
+    except HeadwaterError:
+        raise
+    except Exception as error:  # of a callback, or whatever else is no trial's
+        raise StudyError(
+            f"the run was ended by {describe_cause(error)}; what was reported until then is in the record: mend that, "
+            "and go on with headwater resume"
+        ) from error
 
 
 def _conclude(result: Result, file: Path) -> None:

@@ -16,6 +16,7 @@ LanesLeave (BaseException) every lane has left its group; ends the training func
 StrandEnds (BaseException) a unit is taken out of its pack where it waits; never seen by users
 CannotPack (BaseException) this function must not take turns with others; it runs alone; never seen by users
 LineLost (BaseException)   the process at the other end is gone; never seen by users
+RunFault (BaseException)   the study failed under a training function, not the trial; users see its cause
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
@@ -80,6 +81,10 @@ class CannotPack(BaseException):
 
 class LineLost(BaseException):
     """The process at the other end of a line is gone."""
+
+
+class RunFault(BaseException):
+    """What the study does at a report or a step went wrong: no doing of the trial, whose function ends here."""
 
 
 class StudyEnds(BaseException):

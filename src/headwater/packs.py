@@ -270,7 +270,7 @@ class _Job:
         if ending.outcome is Outcome.DONE:
             self._grouper.acquit(ending.lanes)
             return []
-        if ending.outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
+        if ending.outcome in (Outcome.RAISED, Outcome.LOST, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
             self.unit.errors[ending.lanes[0].number] = ending.failure
             return []
         return self._grouper.part(ending) or list(self._grouper.sort(ending.lanes).groups)

@@ -97,6 +97,7 @@ def export(
 ) -> None:
     """Write a study as a table for other programs, one row for each trial."""
     with telling_errors():
+        from headwater.report.consoles import make_visible
         from headwater.report.exporting import Format, encode_records, to_records
 
         chosen = _choose_format(form, output)
@@ -105,7 +106,8 @@ def export(
         rows = to_records(read_stored(study, storage).result, history=history)
         data = encode_records(rows, chosen)
         if output is None:
-            typer.get_binary_stream("stdout").write(data)
+            stream = typer.get_binary_stream("stdout")
+            stream.write(make_visible(data.decode()).encode() if stream.isatty() else data)
             return
         _write_file(output, data)
         open_err().print(f"wrote {len(rows):,} rows to {escape(str(output))}", soft_wrap=True)

@@ -13,6 +13,7 @@ from headwater.conduct.stages import StageSpec
 from headwater.conduct.transfer import TransferConductor
 from headwater.conduct.transfer_record import TransferRecord
 from headwater.conduct.transfer_steps import TransferSetup, TransferSteps
+from headwater.errors import CannotScaleError, SpaceError, StudyError
 from headwater.execute import AutoExecutor, Executor, InlineExecutor, build_executor
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
@@ -22,6 +23,10 @@ from headwater.trials import Objective, Result, Silence, StatesPlace, Surrogate,
 
 if TYPE_CHECKING:
     from headwater.study import Study
+
+
+REFUSALS = (StudyError, SpaceError, CannotScaleError)
+"""What says that a study is set up wrongly."""
 
 
 def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -> Result:
@@ -68,6 +73,9 @@ def _run_search(study: Study, limits: Limits, executor: Executor, settings: RunS
             with stopping_at_interrupt(opened.conductor.end):
                 opened.conductor.begin()
                 executor.run(opened.conductor)
+        except REFUSALS:
+            opened.refuse()
+            raise
         finally:
             opened.conductor.close()
         result = opened.finish()
@@ -107,6 +115,9 @@ def _run_stages(study: Study, limits: Limits, executor: Executor, settings: RunS
         with stopping_at_interrupt(conductor):
             conductor.begin()
             executor.run(conductor)
+    except REFUSALS:
+        conductor.refuse()
+        raise
     finally:
         conductor.close()
     assert conductor.result is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,6 +81,7 @@ class OpenStudy:
         self._study = study
         self._states = settings.states
         self._stack = ExitStack()
+        self._discard: Callable[[], object] = lambda: None
         try:
             self._setup = self._open_new(limits, settings) if is_new else self._open_known(limits, settings)
             self.conductor = StudyConductor(self._setup)
@@ -103,6 +104,10 @@ class OpenStudy:
             callback.on_result(result)
         return result
 
+    def refuse(self) -> None:
+        """Take a new study out of the record again that is refused before a trial has reported."""
+        self._discard()
+
     def close(self) -> None:
         """Let go of the record."""
         self._stack.close()
@@ -114,6 +119,7 @@ class OpenStudy:
         store = self._stack.enter_context(open_store(study.storage))
         info = create_study(study, store, wanted)
         lease = self._stack.enter_context(Lease(store, info))
+        self._discard = partial(store.discard_unreported, info.id, fence=lease.fence)
         return self._set_up(Recorder(store, info, _space_of(study), lease), searcher, limits, settings)
 
     def _open_known(self, limits: Limits, settings: RunSettings) -> StudySetup:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from headwater.errors import HeadwaterError
+from headwater.report.consoles import PlainConsole
 
 if TYPE_CHECKING:
     from headwater.report.reading import StoredStudy
@@ -28,6 +29,9 @@ MEMORY_NAMES = ("memory", "memory:", ":memory:", "sqlite://", "sqlite:///:memory
 """What a record that ends with its process is called."""
 PIPE_WIDTH = 160
 """How wide tables may be where no terminal sets a limit."""
+
+MOST_DAMAGE = 10
+"""Of more damaged rows than these, it is said how many."""
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -82,13 +86,31 @@ def telling_errors() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+def describe_cause(error: Exception) -> str:
+    """Say in one line what was raised, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+    return f"{text} ({Path(where.filename).name}, line {where.lineno}, in {where.name})"
+
+
 def read_stored(study: str | None, storage: str) -> StoredStudy:
-    """Read a study from its record."""
+    """Read a study from its record, and say what of it cannot be read."""
     from headwater.report.reading import read_study
     from headwater.store import open_store
 
     with open_store(storage, create=False) as store:
-        return read_study(store, study, storage)
+        stored = read_study(store, study, storage)
+    tell_damage(stored.damaged)
+    return stored
+
+
+def tell_damage(lines: Sequence[str]) -> None:
+    """Say which rows of a record are left out."""
+    told = [f"the record is damaged: {line}" for line in lines[:MOST_DAMAGE]]
+    if len(lines) > MOST_DAMAGE:
+        told.append(f"and {len(lines) - MOST_DAMAGE:,} more rows are left out")
+    for line in told:
+        open_err().print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def show_command(verb: str, study: str, storage: str) -> str:
@@ -105,18 +127,18 @@ def name_storage(storage: str) -> str:
     return show_storage(storage)
 
 
-def open_out() -> Console:
+def open_out() -> PlainConsole:
     """Open a console for what was asked for."""
     return _open_console(stderr=False)
 
 
-def open_err() -> Console:
+def open_err() -> PlainConsole:
     """Open a console for everything else."""
     return _open_console(stderr=True)
 
 
-def _open_console(*, stderr: bool) -> Console:
+def _open_console(*, stderr: bool) -> PlainConsole:
     """Open a console on a stream; where it is no terminal and nobody says how wide, tables may be wide."""
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False)
+    return PlainConsole(stderr=stderr, width=width, highlight=False)

@@ -36,7 +36,8 @@ def test_a_study_comes_back_as_it_was_given(store: Store) -> None:
         settings={"lanes": "auto", "note": "\ud800\0"},
     )
     study_id = store.create_study(info)
-    assert store.study(info.name) == replace(info, id=study_id, created=CLOCK_S)
+    found = store.study(info.name)
+    assert found == replace(info, id=study_id, created=CLOCK_S, uuid=found.uuid)
 
 
 def test_studies_are_listed_oldest_first_and_the_newest_is_the_default(store: Store, study_id: int) -> None:

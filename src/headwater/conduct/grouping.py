@@ -12,6 +12,7 @@ from headwater.plan import (
     MAX_LANES,
     bucket_lanes,
     choose_num_lanes,
+    cut_alike,
     cut_groups,
     describe_bucket,
     halve_group,
@@ -177,7 +178,7 @@ class Grouper:
             self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
             if len(ending.lanes) == 2:
                 self._suspects |= {lane.number: cause for lane in ending.lanes}
-            return halve_group(ending.lanes)
+            return [half for group in cut_alike(ending.lanes) for half in halve_group(group.lanes)]
         assert ending.question is not None
         if ending.outcome is Outcome.APART and (forked := self._fork(ending.lanes, ending.question)):
             return forked
@@ -202,7 +203,7 @@ class Grouper:
         limit = self._shortages.note(self._kind_of(lanes[0]), lanes)
         label = describe_bucket(lanes[0], list(self._recipes.values()))
         self._tell(f"{len(lanes)} lanes in a group ran out of memory; at most {limit} from now on ({label})", lanes)
-        return cut_groups(lanes, limit)
+        return [part for group in cut_alike(lanes) for part in cut_groups(group.lanes, limit)]
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
@@ -232,7 +233,7 @@ class Grouper:
             tuple(lane for lane, answer in zip(lanes, question.answers, strict=True) if answer == side)
             for side in sides
         ]
-        return [TrialGroup(lanes=side) for side in sorted(by_side, key=len, reverse=True)]
+        return [group for side in sorted(by_side, key=len, reverse=True) for group in cut_alike(side)]
 
     def _find_unknown(self, kind: Key, bucket: Sequence[Lane]) -> Purpose | None:
         """Return what is to be measured before these lanes can be cut into groups; None where nothing is."""

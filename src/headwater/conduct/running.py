@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headwater.conduct.study_trials import Judgement
 from headwater.conduct.waiting import Work
 from headwater.trials import Lane, Placement, TrialGroup
 
@@ -23,6 +24,8 @@ class RunningGroup:
     loners: list[Lane] = field(default_factory=list)
     """Lanes that have left to be placed anew, and wait for their states to be saved."""
 
+    judgement: Judgement | None = None
+    """What was decided at its last report, until that is recorded."""
     is_to_regroup: bool = False
     """Whether all its lanes leave at the next report, to be placed anew."""
 
@@ -64,7 +67,6 @@ class RunningPlacements:
 
     def __init__(self) -> None:
         self._placements: dict[int, RunningPlacement] = {}
-        self._num_lost: dict[int, int] = {}
 
     def __contains__(self, key: int) -> bool:
         return key in self._placements
@@ -84,8 +86,3 @@ class RunningPlacements:
     def remove(self, key: int) -> RunningPlacement:
         """Take in that a placement is over."""
         return self._placements.pop(key)
-
-    def count_lost(self, number: int) -> int:
-        """Count once more that a trial was lost with whatever trained it, and return how often that was."""
-        self._num_lost[number] = self._num_lost.get(number, 0) + 1
-        return self._num_lost[number]

@@ -57,15 +57,12 @@ class TrialStates:
         """Return the best of the trials that end with these reports, if it is the best so far."""
         return self._best.update({report.number: report.metrics[self._objective.metric] for report in ended})
 
-    def take_saved(self, event: Saved, dropped: Callable[[int], bool]) -> None:
-        """Take in what was written; what its trial will never need again goes."""
+    def take_saved(self, event: Saved) -> None:
+        """Take in what was written, now that it is recorded."""
         self.rule.count(event.seconds)
-        self.files.add(event.numbers)
+        self.files.add(event.epochs)
         if event.kept is not None:
             self.files.set_kept(*event.kept)
-        for number in event.numbers:
-            if dropped(number):
-                self.drop(number)
 
     def keep_unfinished(self) -> None:
         """Where no trial came to its end, keep the weights of the best that was under way, as they are now."""

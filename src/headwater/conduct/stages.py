@@ -69,6 +69,9 @@ class Stage(Protocol):
     def finish(self) -> Result:
         """Conclude it when it has come to its end."""
 
+    def refuse(self) -> None:
+        """Take it out of the record again if no trial of it has reported."""
+
     def close(self) -> None:
         """Let go of its record, however it ended."""
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headwater.conduct.listeners import StudyLog
+from headwater.conduct.losses import Losses, Verdict
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
 from headwater.conduct.setup import StudySetup, name_learnt, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
+from headwater.plan import cut_alike
 from headwater.trials import (
     Brief,
     ChosenWay,
@@ -44,9 +46,6 @@ from headwater.trials import (
     average_replicas,
 )
 
-MOST_LOSSES = 3
-"""A trial that was lost so often with whatever trained it, the last time alone, has failed."""
-
 
 class StudyConductor:
     """Decides for one study what trains where, and what becomes of each group at its reports."""
@@ -63,6 +62,7 @@ class StudyConductor:
         self._waiting = open_waiting(setup, self._tell_lanes)
         self._running = RunningPlacements()
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
+        self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
         self._ways = {(way.key, way.magnitude): way for way in setup.learnt.strategies}
         self._has_begun = any(record.history for record in setup.known)
@@ -239,9 +239,12 @@ class StudyConductor:
         else:
             gone = self._part_from(running, staying)
         save = (*judgement.saved, *(number for number in gone if number not in judgement.saved))
-        self._trials.await_saving(save)
         leave = frozenset([*judgement.leaving, *gone])
         running.numbers = [number for number in numbers if number not in leave]
+        if save or judgement.kept is not None:
+            running.judgement = judgement  # recorded when the states are there
+        else:
+            self._trials.commit(judgement)
         self._log.pulse()
         return Order(leave=leave, save=save, keep=judgement.kept)
 
@@ -267,7 +270,9 @@ class StudyConductor:
         return list(staying)
 
     def _hear_saved(self, running: RunningPlacement, group: RunningGroup, event: Saved) -> Order | None:
-        self._trials.take_saved(event, group.group.numbers)
+        if group.judgement is not None:
+            self._trials.commit(group.judgement, event)
+            group.judgement = None
         loners, group.loners = self._trials.reopen(group.loners), []
         if group.is_to_regroup:
             self._waiting.add(loners)
@@ -294,16 +299,18 @@ class StudyConductor:
         return order
 
     def _conclude(self, ending: Ending, was_packed: bool = False) -> None:
-        lanes, outcome = ending.lanes, ending.outcome
-        if outcome is Outcome.OUT_OF_MEMORY and (was_packed or len(lanes) > 1):
-            lanes = tuple(self._trials.reopen(lanes))
-            ending = replace(ending, lanes=lanes)
+        outcome = ending.outcome
+        if outcome not in (Outcome.DONE, Outcome.REFUSED):  # what runs again goes on from what was saved
+            ending = replace(ending, lanes=tuple(self._trials.reopen(ending.lanes)))
+        lanes = ending.lanes
         if outcome is Outcome.DONE:
             self._waiting.grouper.acquit(lanes)
             self._trials.finish(lanes, Status.COMPLETED)
         elif outcome is Outcome.REFUSED or (outcome is Outcome.OUT_OF_MEMORY and was_packed):
             reason = ending.error if outcome is Outcome.REFUSED else "they ran out of memory"
-            self._waiting.refuse_packs(TrialGroup(lanes=lanes), reason)
+            self._waiting.refuse_packs(cut_alike(lanes), reason)
+        elif outcome is Outcome.LOST:
+            self._restart(lanes, Lost(key=0, reason=ending.error))
         elif outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(lanes) == 1:
             self._fail(ending)
         else:
@@ -355,21 +362,20 @@ class StudyConductor:
         for key, group in running.groups.items():
             self.end.epochs.end((event.key, key))
             self._tally.advance((event.key, key), 0, 0)
-            lanes = tuple(self._trials.reopen([*group.lanes, *group.loners]))
+            numbers = group.numbers if group.judgement is None else group.judgement.numbers
+            lanes = tuple(self._trials.reopen([*group.select(numbers), *group.loners]))
             if running.is_pack and lanes:
-                self._waiting.refuse_packs(TrialGroup(lanes=lanes), event.reason)
+                self._waiting.refuse_packs(cut_alike(lanes), event.reason)
             elif lanes:
                 self._restart(lanes, event)
             else:  # it died after its last report, and has done its work
                 self._conclude(Ending(outcome=Outcome.DONE, lanes=()))
 
     def _restart(self, lanes: tuple[Lane, ...], event: Lost) -> None:
-        most = max(self._running.count_lost(lane.number) for lane in lanes)
-        if len({lane.start_epoch for lane in lanes}) > 1:  # the state of one is gone
-            self._waiting.add(lanes)
-        elif len(lanes) == 1 and most < MOST_LOSSES:
-            self._tell_lanes(f"it starts again: {event.reason}", lanes)
-            self._waiting.add_groups([TrialGroup(lanes=lanes)])
+        """Let lanes train again that were lost with what trained them, or find out which of them is to blame."""
+        if self._losses.judge(lanes) is Verdict.AGAIN:
+            self._tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
+            self._waiting.add_groups(list(cut_alike(lanes)))
         else:
             outcome = Outcome.OUT_OF_MEMORY if event.is_out_of_memory else Outcome.RAISED
             self._conclude(Ending(outcome=outcome, lanes=lanes, error=event.reason))

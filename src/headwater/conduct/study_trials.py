@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.conduct.limits import Limits
@@ -21,11 +21,17 @@ OPENED_AHEAD = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What becomes of the trials of a group that has reported."""
+    """What becomes of the trials of a group that has reported; it is recorded when their states are saved."""
 
+    numbers: tuple[int, ...]
+    """All that reported."""
+    fresh: tuple[Report, ...]
+    """What is new of their reports: a group that started again comes by known epochs once more."""
     leaving: Mapping[int, Status]
-    """Those that leave it, and how they stand."""
-    saved: list[int]
+    """Those that leave the group, and how they stand."""
+    errors: Mapping[int, str]
+    """Why some have failed."""
+    saved: tuple[int, ...]
     kept: int | None
     """Whose weights are the best so far."""
 
@@ -52,71 +58,65 @@ class StudyTrials:
         self._metric = log.recorder.info.metric
         self._epochs = {record.number: record.epochs for record in known}
         self._opener = TrialOpener(log.recorder, states.files, log.tell, self._epochs, known)
-        self._held: list[Segment] = []
-        self._saving: set[int] = set()
-        self._over: set[int] = set()
+        self._decided: dict[int, tuple[int, Status]] = {}
 
     def open_more(self, num_waiting: int) -> list[Lane]:
-        """Ask the searcher what comes next where few lanes wait, and return what can train now.
-
-        What starts from a state that is still being saved waits for it.
-        """
-        segments = [*self._held, *self._propose(num_waiting)]
-        self._held = [one for one in segments if one.number in self._saving or one.parent in self._saving]
-        ready = [one for one in segments if one not in self._held] if self._held else segments
-        if not ready:
+        """Ask the searcher what comes next where few lanes wait, and return what can train now."""
+        segments = self._propose(num_waiting)
+        if not segments:
             return []
-        lanes = self._opener.open(ready)
+        lanes = self._opener.open(segments)
         for lane in lanes:
             self._epochs.setdefault(lane.number, lane.start_epoch)
         self.lanes |= {lane.number: lane for lane in lanes}
-        self._log.write_start(lanes, self._epoch_of)
+        self._log.write_start(lanes, self.epoch_of)
         return lanes
 
     def reopen(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Return lanes that were lost as they can go on: from their last states."""
-        self._saving.difference_update(lane.number for lane in lanes)
+        """Return lanes that are to run again as they go on from what was saved of them since they began."""
         reopened = self._opener.reopen(lanes)
         self.lanes |= {lane.number: lane for lane in reopened}
         return reopened
 
     def judge(self, reports: Sequence[Report]) -> Judgement:
-        """Record what the lanes of a group report, and decide what becomes of each.
-
-        Epochs that are known already are passed over: a group that started again comes by them once more.
-        """
-        fresh = [report for report in reports if report.epoch > self._epochs.get(report.number, 0)]
-        statuses = {report.number: self._decide(report) for report in fresh}
+        """Decide what becomes of the lanes of a group that report."""
+        fresh = [report for report in reports if report.epoch > self.epoch_of(report.number)]
+        statuses = {report.number: self._decide_once(report) for report in fresh}
         failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
         errors = {report.number: explain_lack(self._metric, report) for report in failed}
         fresh = [report for report in fresh if report.number not in errors]
-        self._epochs |= {report.number: report.epoch for report in fresh}
-        leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
-        moves = [
-            self._log.move(number, status, self._epoch_of, errors.get(number)) for number, status in leaving.items()
-        ]
-        self._log.recorder.write(fresh, moves)
         is_due = self._states.rule.is_due(reports[0].epoch)
-        saved = self._states.choose_saved(reports, statuses, is_due=is_due)
         ended = [one for one in fresh if statuses[one.number].is_final or one.epoch >= self.num_epochs]
-        kept = self._states.choose_kept(ended)
-        self._log.show_reports(fresh)
-        for number, status in leaving.items():
+        return Judgement(
+            numbers=tuple(report.number for report in reports),
+            fresh=tuple(fresh),
+            leaving={number: status for number, status in statuses.items() if status is not Status.RUNNING},
+            errors=errors,
+            saved=tuple(self._states.choose_saved(reports, statuses, is_due=is_due)),
+            kept=self._states.choose_kept(ended),
+        )
+
+    def commit(self, judgement: Judgement, saved: Saved | None = None) -> None:
+        """Record what was reported and decided, and tell everybody; the states that go with it are there already."""
+        self._epochs |= {report.number: report.epoch for report in judgement.fresh}
+        moves = [
+            self._log.move(number, status, self.epoch_of, judgement.errors.get(number))
+            for number, status in judgement.leaving.items()
+        ]
+        if saved is not None and saved.kept is not None:  # before it is recorded that its trial has ended
+            self._states.files.note_kept(*saved.kept)
+        self._log.recorder.write(judgement.fresh, moves)
+        for number in judgement.numbers:
+            self._decided.pop(number, None)
+        if saved is not None:
+            self._states.take_saved(saved)
+        self._log.show_reports(judgement.fresh)
+        for number, status in judgement.leaving.items():
             self._end(number, status)
-        return Judgement(leaving=leaving, saved=saved, kept=kept)
-
-    def await_saving(self, numbers: Iterable[int]) -> None:
-        """Take in that the states of these trials are being saved."""
-        self._saving.update(numbers)
-
-    def take_saved(self, event: Saved, numbers: Iterable[int]) -> None:
-        """Take in what was saved, of the trials of this group."""
-        self._saving.difference_update(numbers)
-        self._states.take_saved(event, self._over.__contains__)
 
     def finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         """Take in that the training function came to its end for these, or raised."""
-        moves = [self._log.move(lane.number, status, self._epoch_of, error) for lane in lanes]
+        moves = [self._log.move(lane.number, status, self.epoch_of, error) for lane in lanes]
         self._log.recorder.write(transitions=moves)
         for lane in lanes:
             self._end(lane.number, status)
@@ -128,13 +128,20 @@ class StudyTrials:
             return ()
         segments = self._searcher.propose(OPENED_AHEAD - num_waiting)
         dropped = self._searcher.take_dropped() if isinstance(self._searcher, Dropping) else ()
-        moves = [self._log.move(number, Status.STOPPED, self._epoch_of) for number in dropped]
+        moves = [self._log.move(number, Status.STOPPED, self.epoch_of) for number in dropped]
         self._log.recorder.write(transitions=moves)
         for number in dropped:
-            self._over.add(number)
             self._states.drop(number)
             self._log.show_end(number, Status.STOPPED)
         return segments
+
+    def _decide_once(self, report: Report) -> Status:
+        """Decide, unless that was done for this report before: its group was lost before it was recorded."""
+        epoch, status = self._decided.get(report.number, (0, Status.RUNNING))
+        if epoch != report.epoch:
+            status = self._decide(report)
+            self._decided[report.number] = report.epoch, status
+        return status
 
     def _decide(self, report: Report) -> Status:
         """Return the trial's status after this report; without the metric, it has failed."""
@@ -159,9 +166,9 @@ class StudyTrials:
         if status is Status.FAILED:  # whatever it reported before
             self._states.fail(number)
         if status.is_final:
-            self._over.add(number)
             self._states.drop(number)
         self._log.show_end(number, status)
 
-    def _epoch_of(self, number: int) -> int:
+    def epoch_of(self, number: int) -> int:
+        """Return how many epochs of a trial are recorded."""
         return self._epochs.get(number, 0)

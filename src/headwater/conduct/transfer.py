@@ -84,6 +84,11 @@ class TransferConductor:
             self._target.conductor.regroup()  # type: ignore[union-attr]  # it is one
         return owner.hear(event)
 
+    def refuse(self) -> None:
+        """Take stages out of the record again that are refused before a trial has reported."""
+        for stage in self._stages:
+            stage.refuse()
+
     def regroup(self) -> None:
         """Have all that trains now be placed anew after its next report."""
         for stage in self._stages:

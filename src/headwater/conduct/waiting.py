@@ -122,10 +122,10 @@ class WaitingLanes:
             self._lanes = [*ending.lanes, *self._lanes]
         self._is_stale = True
 
-    def refuse_packs(self, group: TrialGroup, reason: str) -> None:
-        """Make no more packs; the group trains alone."""
+    def refuse_packs(self, groups: Sequence[TrialGroup], reason: str) -> None:
+        """Make no more packs; these groups train alone."""
         self.packer.close(reason)
-        self.add_groups([group])
+        self.add_groups(groups)
         self._is_stale = True
 
     def _arrange(self) -> None:

@@ -1,7 +1,15 @@
 """Where and how trials run, as pure functions of values."""
 
 from headwater.plan.agreement import correlate_ranks, measure_trust, order_by_merit, spread_over
-from headwater.plan.grouping import bucket_lanes, cut_groups, describe_bucket, halve_group, kind_of, share_lanes
+from headwater.plan.grouping import (
+    bucket_lanes,
+    cut_alike,
+    cut_groups,
+    describe_bucket,
+    halve_group,
+    kind_of,
+    share_lanes,
+)
 from headwater.plan.lanes import MAX_LANES, choose_num_lanes
 from headwater.plan.packing import (
     NUM_AHEAD,
@@ -29,6 +37,7 @@ __all__ = [
     "bucket_lanes",
     "choose_num_lanes",
     "correlate_ranks",
+    "cut_alike",
     "cut_groups",
     "describe_bucket",
     "halve_group",

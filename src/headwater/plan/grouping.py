@@ -37,6 +37,11 @@ def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:
     return [TrialGroup(lanes=tuple(lanes[start : start + num_lanes])) for start in starts]
 
 
+def cut_alike(lanes: Sequence[Lane]) -> list[TrialGroup]:
+    """Return lanes in as few groups as they can start in: those of one group start at the same epoch."""
+    return [TrialGroup(lanes=tuple(bucket)) for bucket in bucket_lanes(lanes, ()).values()]
+
+
 def share_lanes(num_lanes: int, size: int, num_workers: int) -> int:
     """Return how large groups are to be so that all workers have as many of them, none larger than `size`."""
     if num_workers == 1:

@@ -23,7 +23,7 @@ MAX_NOTES = 20
 
 def study_view(study: StoredStudy) -> RenderableType:
     """A study as the record has it: settings, space, where its trials stand, measurements, notes."""
-    parts: list[RenderableType] = [_head(study.info, study.result), "", _space_table(study.info.space or [])]
+    parts: list[RenderableType] = [_head(study.info, study.result), "", _space_table(study.info.space)]
     for label, profile in study.profiles.items():
         parts += ["", profile_table(profile, label)]
     told = [f"({label}): {profile.reason}" for label, profile in study.profiles.items()]
@@ -54,11 +54,14 @@ def _head(info: StudyInfo, result: Result) -> Table:
     return grid
 
 
-def _space_table(rows: Sequence[dict[str, Any]]) -> Table:  # Any: the stored rows of a space
+def _space_table(space: Any) -> Table:  # Any: a JSON value, as a rule the stored rows of a space
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("hyperparameter", style="cyan", no_wrap=True)
     table.add_column("space", overflow="fold")
+    rows = [row for row in space if isinstance(row, dict)] if isinstance(space, list) else []
     for row in rows:
+        if not all(isinstance(row.get(key), str) for key in ("key", "kind", "text")):
+            continue
         text = f"depends on the others ({row['text']})" if row["kind"] == "condition" else row["text"]
         table.add_row(Text(row["key"]), Text(text))
     return table

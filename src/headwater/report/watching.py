@@ -11,8 +11,7 @@ def choose_default() -> Watcher:
     """Return the progress display where the standard error is a terminal, else silence."""
     if not sys.stderr.isatty():
         return Silence()
-    from rich.console import Console
-
+    from headwater.report.consoles import PlainConsole
     from headwater.report.progress import choose_watcher
 
-    return choose_watcher(Console(stderr=True, highlight=False))
+    return choose_watcher(PlainConsole(stderr=True, highlight=False))

@@ -26,6 +26,7 @@ from headwater.store.schema import METADATA, SCHEMA_VERSION, VERSIONS
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
+POSTGRESQL_LOCKED = "55P03"
 
 _POSSIBLE = "possible are a path ('study.db'), 'sqlite:///study.db', 'memory:' and 'postgresql://user@host/database'"
 
@@ -116,7 +117,7 @@ def explain_failure(error: DBAPIError, database: Database) -> str:
         return f"{name} is read-only, so nothing can be recorded; make the file and its directory writable, or copy it"
     if code.startswith("SQLITE_CANTOPEN"):
         return f"{name} cannot be opened ({reason}); check the permissions of the file and of its directory"
-    if code.startswith("SQLITE_BUSY"):
+    if code.startswith("SQLITE_BUSY") or getattr(error.orig, "sqlstate", "") == POSTGRESQL_LOCKED:
         return f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process and resume"
     if code:
         return f"{name} cannot be used: {reason}; check the disk (space, permissions), then resume the study"
@@ -178,6 +179,7 @@ def _identify(path: Path | None) -> tuple[int, int] | None:
 
 def _connect_sqlite(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decode_text
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -202,7 +204,14 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     """Open for one transaction. Without a WAL file nobody is writing; "immutable" then keeps SQLite from making one."""
     is_written = Path(f"{path}-wal").exists()
     uri = f"{path.as_uri()}?mode=ro" if is_written else f"{path.as_uri()}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decode_text
+    return connection
+
+
+def _decode_text(content: bytes) -> str:
+    """Read text that may be none: one bad value is to be seen in its place, not to make a whole query fail."""
+    return content.decode("utf-8", "backslashreplace")
 
 
 def _as_sqlite_database(engine: Engine, name: str, *, is_read_only: bool) -> Database:
@@ -221,11 +230,20 @@ def _connect_postgresql(url: URL, *, create: bool) -> Database:
     driver = url.drivername if url.drivername.startswith("postgresql+") else "postgresql+psycopg"
     name = url.render_as_string()
     try:
-        engine = create_engine(url.set(drivername=driver), pool_pre_ping=True)
+        engine = create_engine(url.set(drivername=driver), pool_pre_ping=True, connect_args=_limit_waiting(url))
     except ModuleNotFoundError as error:
         raise StoreError(f"{name} needs the driver {error.name!r}; pip install 'headwater[postgresql]'") from error
     reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return Database(writer=engine, reader=reader, name=name, is_read_only=not create)
+
+
+def _limit_waiting(url: URL) -> dict[str, str]:
+    """Have the server wait for a lock no longer than SQLite does; it would wait for ever."""
+    given = url.query.get("options", "")
+    options = " ".join(
+        (*([given] if isinstance(given, str) else given), f"-c lock_timeout={LOCK_TIMEOUT_S * 1000:.0f}")
+    )
+    return {"options": options.strip()}
 
 
 def _prepare(database: Database) -> int:
@@ -251,7 +269,13 @@ def _read_version(database: Database) -> int | None:
     with database.reader.connect() as connection:
         tables = inspect(connection).get_table_names()
         if VERSIONS.name in tables:
-            return int(connection.execute(select(VERSIONS.c.version)).scalar_one())
+            versions = connection.execute(select(VERSIONS.c.version)).scalars().all()
+            if len(versions) != 1 or not isinstance(versions[0], int):
+                raise StoreError(
+                    f"{database.name} is damaged: its schema version is {versions!r:.60}, where one number belongs; "
+                    "put a copy of the record in its place"
+                )
+            return versions[0]
     if tables:
         raise StoreError(
             f"{database.name} belongs to another program (it has a table {min(tables)!r}); "

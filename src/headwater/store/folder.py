@@ -83,7 +83,8 @@ class Folder:
             raise StoreError(f"{self.url} needs a driver: {error}") from error
         except Exception as error:  # every driver of fsspec has kinds of its own
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-            raise StoreError(f"the states at {self.url} cannot be {done}: {reason}") from error
+            cure = "" if done == "read" else "; check that place (space, permissions), then resume the study"
+            raise StoreError(f"the states at {self.url} cannot be {done}: {reason}{cure}") from error
 
 
 def remove_folder(url: str) -> None:

@@ -80,4 +80,6 @@ class Recorder:
 def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored
     """Return a stored configuration as it can be shown, for reading trials without their space."""
     shown: Config = stored["shown"]
+    if not isinstance(shown, dict):
+        raise TypeError(f"it is {shown!r:.40}, where names and values belong")
     return shown

@@ -9,8 +9,18 @@ from uuid import uuid4
 
 from sqlalchemy import Select, select
 
+from headwater.errors import StoreError
 from headwater.space import Config
-from headwater.store.encoding import clean_text, decode_json, encode_json
+from headwater.store.checking import (
+    read_json,
+    read_mapping,
+    read_metrics,
+    read_text,
+    read_time,
+    read_whole,
+)
+from headwater.store.encoding import clean_text, encode_json
+from headwater.store.runner import Runner
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import NewTrial, Note, StudyInfo, Transition
 from headwater.trials import Report, Status, TrialRecord
@@ -35,8 +45,58 @@ def write_study(info: StudyInfo, now: float) -> Values:
 
 
 def read_study(row: Values) -> StudyInfo:
-    """The study that a row of its table describes."""
-    return StudyInfo(**{**row, "space": decode_json(row["space"]), "settings": decode_json(row["settings"])})
+    """The study that a row of its table describes.
+
+    Raises:
+        StoreError: A value in it is not what it must be.
+    """
+    settings = read_mapping("settings", row["settings"])
+    for name, least in (("num_seeds", 1), ("num_trials", 0)):
+        if settings.get(name) is not None:
+            read_whole(name, settings[name], least)
+    for name in ("part_of", "search", "surrogate"):
+        if settings.get(name) is not None:
+            read_text(name, settings[name])
+    if row["mode"] not in ("min", "max"):
+        raise StoreError(f"its mode is {row['mode']!r:.40}, where min or max belongs")
+    return StudyInfo(
+        id=read_whole("id", row["id"]),
+        name=read_text("name", row["name"]),
+        metric=read_text("metric", row["metric"]),
+        mode=row["mode"],
+        seed=read_whole("seed", row["seed"], -(2**63)),
+        space=read_json("space", row["space"]),
+        settings=settings,
+        created=read_time("created", row["created"]),
+        uuid=read_text("uuid", row.get("uuid", "")),
+    )
+
+
+def read_fact(key: object, value: object) -> tuple[str, Any]:  # Any: a JSON value
+    """The key and the value of a fact."""
+    name = read_text("key", key)
+    return name, read_json(f"value of {name!r:.40}", value)
+
+
+def read_note(kind: object, text: object, number: object) -> Note:
+    """The note that a row of its table holds."""
+    about = None if number is None else read_whole("trial", number)
+    return Note(kind=read_text("kind", kind), text=read_text("text", text), number=about)
+
+
+def read_lease(row: Values) -> Runner:
+    """The process that a row of the leases names."""
+    pid = read_whole("pid", row["pid"], 1)
+    if pid >= 2**31:
+        raise StoreError(f"its pid is {pid}, which no process has")
+    return Runner(
+        holder=read_text("holder", row["holder"]),
+        host=read_text("host", row["host"]),
+        pid=pid,
+        process=read_text("process", row["process"]),
+        fence=read_whole("fence", row["fence"]),
+        beat=read_whole("beat", row["beat"]),
+    )
 
 
 def write_trial(study_id: int, trial: NewTrial, now: float) -> Values:
@@ -103,32 +163,68 @@ def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # An
 
 
 def read_trials(
-    trials: Rows, reports: Rows, transitions: Rows, notes: Rows, *, decode: Decode | None = None
+    trials: Rows,
+    reports: Rows,
+    transitions: Rows,
+    notes: Rows,
+    *,
+    decode: Decode | None = None,
+    damaged: list[str] | None = None,
 ) -> list[TrialRecord]:
-    """Put together what four tables hold of each trial; a trial without a transition is just about to run."""
-    histories: defaultdict[int, list[Report]] = defaultdict(list)
-    for number, epoch, metrics in reports:
-        histories[number].append(Report(number=number, epoch=epoch, metrics=decode_json(metrics)))
-    outcomes: dict[int, tuple[str, str | None]] = {}
-    spent: defaultdict[int, float] = defaultdict(float)
-    for number, status, error, seconds in transitions:
-        outcomes[number] = status, error
-        spent[number] += seconds
-    remarks: defaultdict[int | None, list[str]] = defaultdict(list)
-    for about, text in notes:
-        remarks[about].append(text)
+    """Put together what four tables hold of each trial; a trial without a transition is just about to run.
+
+    A trial with a row that is not what it must be is left out and described in `damaged`; without that it is refused.
+    """
+    tables = [_gather(rows) for rows in (reports, transitions, notes)]
     records = []
     for number, config in trials:
-        status, error = outcomes.get(number, (Status.RUNNING, None))
-        records.append(
-            TrialRecord(
-                number=number,
-                config=decode_json(config) if decode is None else decode(decode_json(config)),
-                status=Status(status),
-                history=tuple(histories[number]),
-                error=error,
-                notes=tuple(remarks[number]),
-                seconds=spent[number],
-            )
-        )
+        try:
+            records.append(_read_trial(number, config, decode, *(table.get(number, ()) for table in tables)))
+        except StoreError as error:
+            if damaged is None:
+                raise StoreError(
+                    f"trial {number!r:.40} cannot be read from the record: {error}; put a copy of the record in its "
+                    "place, or run a new study"
+                ) from error
+            damaged.append(f"trial {number!r:.40} is left out: {error}")
     return records
+
+
+def _gather(rows: Rows) -> dict[Any, list[Sequence[Any]]]:  # Any: see Values
+    """Return the rows of each trial, without its number."""
+    gathered: defaultdict[Any, list[Sequence[Any]]] = defaultdict(list)
+    for number, *values in rows:
+        gathered[number].append(values)
+    return gathered
+
+
+def _read_trial(
+    number: object, config: object, decode: Decode | None, reports: Rows, transitions: Rows, notes: Rows
+) -> TrialRecord:
+    trial = read_whole("number", number)
+    stored = read_mapping("config", config)
+    status, error, seconds = Status.RUNNING, None, 0.0
+    for name, text, spent in transitions:
+        if name not in list(Status):
+            raise StoreError(f"its status is {name!r:.40}, where one of {', '.join(Status)} belongs")
+        status, error = Status(name), None if text is None else read_text("error", text)
+        seconds += read_time("seconds", spent)
+    return TrialRecord(
+        number=trial,
+        config=stored if decode is None else _decode_config(stored, decode),
+        status=status,
+        history=tuple(
+            Report(number=trial, epoch=read_whole("epoch", epoch, 1), metrics=read_metrics(metrics))
+            for epoch, metrics in reports
+        ),
+        error=error,
+        notes=tuple(read_text("note", text) for (text,) in notes),
+        seconds=seconds,
+    )
+
+
+def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JSON values
+    try:
+        return decode(stored)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise StoreError(f"its configuration cannot be read ({type(error).__name__}: {error!s:.80})") from error

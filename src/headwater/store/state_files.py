@@ -1,12 +1,15 @@
-"""The saved states of a study as its conductor sees them: which there are, of which epoch, and which is the best.
+"""The saved states of a study as its conductor sees them: which there are, of which epochs, and which is the best.
 
-Workers write and load them; here they are looked at, copied and removed, without torch.
+Workers write and load them; here they are looked at, copied and removed, without torch. A state is written before the
+report that it belongs to is recorded, beside the one before it, which goes when the report is recorded. So there always is
+one that the record knows of.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from headwater.errors import StoreError
@@ -14,11 +17,11 @@ from headwater.store.folder import Folder
 from headwater.store.state_format import StateHeader, open_state, seal_state
 from headwater.trials import StatesPlace
 
-_ENDING = ".safetensors"
+_NAME = re.compile(r"(\d+)-(\d+)\.safetensors", re.ASCII)
 
 
 class StateFiles:
-    """The latest state of each trial, by its number, and the weights that are kept as the best.
+    """The states of each trial, by its number, and the weights that are kept as the best.
 
     A state of another study or trial, and a damaged one, is never used: asking for its epoch raises StoreError.
     """
@@ -29,38 +32,44 @@ class StateFiles:
         self._place = place
         self._folder = Folder(place.url)
         self._note_kept = note_kept
-        stems = [name.removesuffix(_ENDING) for name in self._folder.list_names() if name.endswith(_ENDING)]
-        self._numbers = {int(stem) for stem in stems if stem.isascii() and stem.isdigit()}
+        self._epochs: dict[int, set[int]] = {}
+        for name in self._folder.list_names():
+            if found := _NAME.fullmatch(name):
+                self._epochs.setdefault(int(found[1]), set()).add(int(found[2]))
 
     def __contains__(self, number: object) -> bool:
-        return number in self._numbers
+        return number in self._epochs
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._numbers))
+        return iter(sorted(self._epochs))
 
     @property
     def kept_number(self) -> int | None:
         """Which trial's weights are kept."""
         return None if self.kept is None else self.kept[0]
 
-    def add(self, numbers: Iterable[int]) -> None:
-        """Take in that the states of these trials were written."""
-        self._numbers.update(numbers)
+    def add(self, epochs: Mapping[int, int]) -> None:
+        """Take in that states of these trials were written, and recorded; those before them go."""
+        for number, epoch in epochs.items():
+            for older in self._epochs.get(number, set()) - {epoch}:
+                self._folder.remove(name_state(number, older))
+            self._epochs[number] = {epoch}
 
     def find_epoch(self, number: int, recorded: int) -> int:
-        """Return the epoch of a trial's state; `recorded` is the last one that the record knows of.
+        """Return the epoch of a trial's latest state; `recorded` is the last one that the record knows of.
 
         Raises:
             StoreError: There is none that can be used.
         """
         if number not in self:
             raise StoreError(f"there is no state of it in {self._place.url}")
-        epoch = self._open(number)[0].epoch
-        if epoch > recorded:
-            raise StoreError(
-                f"its state in {self._place.url} is of epoch {epoch}, where the record ends with {recorded}"
-            )
-        return epoch
+        epochs = [epoch for epoch in self._epochs[number] if epoch <= recorded]
+        if not epochs:
+            epoch = min(self._epochs[number])
+            where = f"its state in {self._place.url} is of epoch {epoch}"
+            raise StoreError(f"{where}, where the record ends with {recorded}")
+        self._open(number, max(epochs))
+        return max(epochs)
 
     def inherit(self, number: int, parent: int, since: int) -> None:
         """Give a trial the state that another had at an epoch, and no other.
@@ -70,28 +79,33 @@ class StateFiles:
         """
         if parent not in self:
             raise StoreError(f"there is no state of trial {parent}, which it is a copy of")
-        header, content = self._open(parent)
-        if header.epoch != since:
-            raise StoreError(f"it is a copy of trial {parent} at epoch {since}, of which there is epoch {header.epoch}")
+        if since not in self._epochs[parent]:
+            there = " and ".join(map(str, sorted(self._epochs[parent])))
+            raise StoreError(f"it is a copy of trial {parent} at epoch {since}, of which there is epoch {there}")
+        header, content = self._open(parent, since)
         tree = json.loads(header.tree)
         tree["$map"] = [[name, True if name == "is_inherited" else value] for name, value in tree["$map"]]
         header = replace(header, trial=number, tree=json.dumps(tree))
-        self._folder.write(name_state(number), seal_state(header, content))
-        self.add([number])
+        self._folder.write(name_state(number, since), seal_state(header, content))
+        self.add({number: since})
 
     def drop(self, number: int) -> None:
         """Forget a trial that will never train again."""
-        if number in self._numbers:
-            self._folder.remove(name_state(number))
-            self._numbers.discard(number)
+        for epoch in self._epochs.pop(number, set()):
+            self._folder.remove(name_state(number, epoch))
+
+    def note_kept(self, number: int, epoch: int) -> None:
+        """Have the record name other weights as the best, which were written."""
+        if self.kept != (number, epoch):
+            self.kept = number, epoch
+            self._note_kept(number, epoch)
 
     def set_kept(self, number: int, epoch: int) -> None:
         """Take in that other weights were written as the best.
 
         At every moment the record names some that are there: it is told of the new ones before the old ones go.
         """
-        self.kept = number, epoch
-        self._note_kept(number, epoch)
+        self.note_kept(number, epoch)
         for name in self._folder.list_names():
             if name.startswith("best-") and name != name_kept(number, epoch):
                 self._folder.remove(name)
@@ -99,26 +113,29 @@ class StateFiles:
     def keep_saved(self, number: int) -> None:
         """Keep a trial's saved state as the best; one that is damaged is left out."""
         try:
-            header, content = self._open(number)
+            header, content = self._open(number, max(self._epochs[number]))
         except StoreError:
             return
         self._folder.write(name_kept(number, header.epoch), content)
         self.set_kept(number, header.epoch)
 
-    def _open(self, number: int) -> tuple[StateHeader, bytes]:
-        name = name_state(number)
+    def _open(self, number: int, epoch: int) -> tuple[StateHeader, bytes]:
+        name = name_state(number, epoch)
         content = self._folder.read(name)
         try:
-            return open_state(content, self._place.study, number), content
+            header = open_state(content, self._place.study, number)
+            if header.epoch != epoch:
+                raise StoreError(f"it is of epoch {header.epoch}")
         except StoreError as error:
             raise StoreError(f"the state {self._place.url}/{name} cannot be used: {error}") from error
+        return header, content
 
 
-def name_state(number: int) -> str:
+def name_state(number: int, epoch: int) -> str:
     """Return what the file of a trial's state is called."""
-    return f"{number}{_ENDING}"
+    return f"{number}-{epoch}.safetensors"
 
 
 def name_kept(number: int, epoch: int) -> str:
     """Return what the file of the best trial's weights is called."""
-    return f"best-{number}-{epoch}{_ENDING}"
+    return f"best-{number}-{epoch}.safetensors"

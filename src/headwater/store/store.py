@@ -6,23 +6,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Select, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from headwater.errors import NameTakenError, StoreError
 from headwater.store import rows
-from headwater.store.encoding import decode_json, encode_json
+from headwater.store.encoding import encode_json
 from headwater.store.engine import Database, explain_failure, insert_once, open_database
 from headwater.store.rows import Decode, Values
 from headwater.store.runner import Runner
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo
 from headwater.trials import TrialRecord
+
+T = TypeVar("T")
 
 
 def open_store(url: str | Path | None = None, *, create: bool = True, clock: Callable[[], float] = time.time) -> Store:
@@ -72,11 +75,21 @@ class Store:
     def create_numbered(self, info: StudyInfo, base: str) -> StudyInfo:
         """Record a new study as `base`-1, or the next number that is free; of two at once, each gets its own."""
         while True:
-            taken = {study.name for study in self.studies()}
+            with self._reading() as connection:
+                taken = set(connection.execute(select(STUDIES.c.name)).scalars())
             name = next(name for number in count(1) if (name := f"{base}-{number}") not in taken)
             with suppress(NameTakenError):
                 self.create_study(replace(info, name=name))
                 return self.study(name)
+
+    def discard_unreported(self, study_id: int, *, fence: int) -> None:
+        """Take a study out again of which nothing was reported; one that has reports stays."""
+        with self._writing(f"study {study_id} is not in the store", study_id, fence) as connection:
+            if connection.execute(select(REPORTS.c.epoch).where(REPORTS.c.study_id == study_id).limit(1)).first():
+                return
+            for table in (FACTS, NOTES, TRANSITIONS, TRIALS, LEASES):
+                connection.execute(delete(table).where(table.c.study_id == study_id))
+            connection.execute(delete(STUDIES).where(STUDIES.c.id == study_id))
 
     @property
     def is_shared(self) -> bool:
@@ -103,7 +116,10 @@ class Store:
         query = select(*(LEASES.c[name] for name in names)).where(LEASES.c.study_id == study_id)
         with self._reading() as connection:
             row = connection.execute(query.where(LEASES.c.holder.is_not(None))).mappings().first()
-        return None if row is None else Runner(**row)
+        try:
+            return None if row is None else rows.read_lease({**row})
+        except StoreError as error:
+            raise StoreError(f"it cannot be told who runs study {study_id}: of its lease, {error}") from error
 
     def take_lease(self, study_id: int, runner: Runner, *, instead_of: Runner | None) -> int | None:
         """Give the lease to a process, and return its fence; None if it is no longer as `instead_of` had it."""
@@ -133,11 +149,15 @@ class Store:
             mine = (LEASES.c.study_id == study_id) & (LEASES.c.fence == fence)
             connection.execute(update(LEASES).where(mine).values(**values))
 
-    def studies(self) -> list[StudyInfo]:
-        """Return every study, the oldest first."""
+    def studies(self, damaged: list[str] | None = None) -> list[StudyInfo]:
+        """Return every study, the oldest first; what cannot be read is left out.
+
+        Here and below, `damaged` takes a line about each row that is not what it must be.
+        """
         with self._reading() as connection:
             found = connection.execute(self._select_studies()).mappings().all()
-        return [rows.read_study({**row}) for row in found]
+        reads = [(f"study {row['name']!r:.60}", partial(rows.read_study, {**row})) for row in found]
+        return _read_sound(reads, damaged)
 
     def _select_studies(self) -> Select[Any]:  # Any: see rows.Values
         columns = [column for column in STUDIES.c if self._database.version >= 2 or column is not STUDIES.c.uuid]
@@ -145,14 +165,16 @@ class Store:
 
     def study(self, name: str | None = None) -> StudyInfo:
         """Return the study called `name`, or the newest one that is not a stage of another."""
-        studies = self.studies()
-        if not studies:
+        damaged: list[str] = []
+        studies = self.studies(damaged)
+        if not studies and not damaged:
             raise StoreError(f"{self._database.name} holds no study yet; start one first")
         for info in reversed(studies):
             if info.name == name or (name is None and info.settings.get("part_of") is None):
                 return info
-        names = ", ".join(repr(info.name) for info in studies[-10:])
-        raise StoreError(f"{self._database.name} holds no study named {name!r}; there are {names}")
+        names = ", ".join(repr(info.name) for info in studies[-10:]) or "none that can be read"
+        also = "".join(f"; {line}" for line in damaged[:10])
+        raise StoreError(f"{self._database.name} holds no study named {name!r}; there are {names}{also}")
 
     def add_trials(self, study_id: int, trials: Sequence[NewTrial], *, fence: int | None = None) -> None:
         """Record new trials. A trial comes before anything that is written about it.
@@ -182,9 +204,14 @@ class Store:
             _insert(connection, insert(TRANSITIONS), transitions)
             _insert(connection, insert(NOTES), notes)
 
-    def trials(self, study_id: int, decode: Decode | None = None) -> list[TrialRecord]:
-        """Return every trial by number; configurations are the stored JSON values unless `decode` turns them back."""
-        return self._read_trials(study_id, None, decode)
+    def trials(
+        self, study_id: int, decode: Decode | None = None, damaged: list[str] | None = None
+    ) -> list[TrialRecord]:
+        """Return every trial by number; configurations are the stored JSON values unless `decode` turns them back.
+
+        A trial that cannot be read is an error, unless `damaged` takes it.
+        """
+        return self._read_trials(study_id, None, decode, damaged)
 
     def trial(self, study_id: int, number: int, decode: Decode | None = None) -> TrialRecord:
         """Return one trial."""
@@ -193,12 +220,13 @@ class Store:
             raise StoreError(f"study {study_id} has no trial {number}; trials() lists those there are")
         return records[0]
 
-    def notes(self, study_id: int) -> list[Note]:
+    def notes(self, study_id: int, damaged: list[str] | None = None) -> list[Note]:
         """Return every note on the study and on its trials, in the order of writing."""
         columns = (NOTES.c.kind, NOTES.c.text, NOTES.c.number)
         query = select(*columns).where(NOTES.c.study_id == study_id).order_by(NOTES.c.sequence)
         with self._reading() as connection:
-            return [Note(kind=kind, text=text, number=number) for kind, text, number in connection.execute(query)]
+            found = connection.execute(query).all()
+        return _read_sound([("a note", partial(rows.read_note, *row)) for row in found], damaged)
 
     def add_fact(self, study_id: int, key: str, value: Any, *, fence: int | None = None) -> None:  # Any: a JSON value
         """Record a measurement or a choice, such as the number of lanes; earlier values under `key` stay below it."""
@@ -207,18 +235,19 @@ class Store:
         with self._writing(conflict, study_id, fence) as connection:
             connection.execute(insert(FACTS), row)
 
-    def facts(self, study_id: int) -> dict[str, Any]:  # Any: JSON values
+    def facts(self, study_id: int, damaged: list[str] | None = None) -> dict[str, Any]:  # Any: JSON values
         """Return the latest value under each key."""
         query = select(FACTS.c.key, FACTS.c.value).where(FACTS.c.study_id == study_id).order_by(FACTS.c.sequence)
         with self._reading() as connection:
-            return {key: decode_json(value) for key, value in connection.execute(query)}
+            found = connection.execute(query).all()
+        return dict(_read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
 
     def fact(self, study_id: int, key: str) -> Any:  # Any: a JSON value
         """Return the latest value under one key, None if there is none; cheap enough to ask every second."""
         query = select(FACTS.c.value).where(FACTS.c.study_id == study_id, FACTS.c.key == key)
         with self._reading() as connection:
             value = connection.execute(query.order_by(FACTS.c.sequence.desc()).limit(1)).scalar()
-        return None if value is None else decode_json(value)
+        return None if value is None else dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key)
 
     def times(self, study_id: int) -> dict[int, tuple[float, float]]:
         """Return when each trial entered the record and when its status last changed, in seconds since 1970."""
@@ -233,10 +262,12 @@ class Store:
             found = connection.execute(query).all()
         return {number: (created, created if changed is None else changed) for number, created, changed in found}
 
-    def _read_trials(self, study_id: int, number: int | None, decode: Decode | None) -> list[TrialRecord]:
+    def _read_trials(
+        self, study_id: int, number: int | None, decode: Decode | None, damaged: list[str] | None = None
+    ) -> list[TrialRecord]:
         with self._reading() as connection:
             tables = [connection.execute(query).all() for query in rows.select_trials(study_id, number)]
-        return rows.read_trials(*tables, decode=decode)
+        return rows.read_trials(*tables, decode=decode, damaged=damaged)
 
     @contextmanager
     def _writing(
@@ -275,6 +306,18 @@ def _require_lease(connection: Connection, study_id: int, fence: int) -> None:
             f"this run has lost its study to {other}, which took over because this one had been silent; it ends here, "
             "with nothing written since, and the other goes on"
         )
+
+
+def _read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str] | None = None) -> list[T]:
+    """Return what rows hold; those that are not what they must be are left out, which `damaged` is told."""
+    sound = []
+    for what, read in reads:
+        try:
+            sound.append(read())
+        except StoreError as error:
+            if damaged is not None:
+                damaged.append(f"{what} is left out: {error}")
+    return sound
 
 
 def _insert(connection: Connection, statement: Insert, values: Sequence[Values]) -> None:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from headwater.errors import StoreError
+from headwater.errors import TrialError
 from headwater.store.state_format import StateHeader, open_state, refusing_damage, seal_state
 from headwater.train.engines import LaneState
 
@@ -57,7 +57,7 @@ def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
     if isinstance(value, list | tuple):
         encoded = [_encode(item, tensors, f"{path}/{index}") for index, item in enumerate(value)]
         return {"$tuple": encoded} if isinstance(value, tuple) else encoded
-    raise StoreError(
+    raise TrialError(
         f"the state at {path} holds a {type(value).__name__}, which cannot be saved without pickling code; "
         "keep numbers, strings, tensors and containers of them in optimizers and schedulers"
     )

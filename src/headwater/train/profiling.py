@@ -174,7 +174,7 @@ def _explain(profile: Profile, ending: Ending) -> Profile:
     """Say why no larger group was tried, where it raised or ran out of memory."""
     if ending.outcome is Outcome.OUT_OF_MEMORY:
         return replace(profile, reason=f"{profile.reason}; {len(ending.lanes)} lanes ran out of memory")
-    if ending.outcome is not Outcome.RAISED:
+    if ending.outcome not in (Outcome.RAISED, Outcome.LOST):
         return profile
     together = f"the function raised in a larger group: {ending.error.rstrip().splitlines()[-1]}"
     return replace(profile, reason=together if profile.num_lanes == 1 else f"{profile.reason}; {together}")

@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 import torch
 
-from headwater.errors import CannotFuseError, CannotScaleError, LanesLeave, LanesPart, StudyError, WidthsWanted
+from headwater.errors import (
+    CannotFuseError,
+    CannotScaleError,
+    LanesLeave,
+    LanesPart,
+    StudyError,
+    WidthsWanted,
+)
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.strategies import Strategies
@@ -20,13 +27,14 @@ from headwater.space.configuration import freeze
 from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
+from headwater.train.faults import GuardedControl, explain_loss
 from headwater.train.looking import look_at_widths
 from headwater.train.memory import Clearing
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.streams import Alone, Seat
 from headwater.train.trial import Control, Trial
-from headwater.trials import Deadline, Decision, Ending, Lane, Outcome, Question, Report, TrialGroup
+from headwater.trials import Deadline, Ending, Lane, Outcome, Question, TrialGroup
 
 Function: TypeAlias = Callable[[Trial], Any]
 
@@ -77,7 +85,8 @@ def run_group(
 ) -> Ending:
     """Call the training function once for all lanes of the group, and say how that ended.
 
-    Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`.
+    Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`, and
+    what that raises is raised here, whatever the function does about it: it is no result of a trial.
     """
     start = time.perf_counter()
     wanted: list[Structure] = []
@@ -98,17 +107,18 @@ def _run(
     workshop: Workshop, group: TrialGroup, control: Control, states: Sequence[LaneState] | None, start: float
 ) -> Ending:
     roster = Roster([lane.config for lane in group.lanes])
-    counted = _Counting(control)
+    guarded = GuardedControl(control)
     engine, config = _open_engine(workshop, group, roster)
     compiler = workshop.compiler if isinstance(engine, PlainEngine) else None
-    trial = Trial(group.lanes, config, engine, counted, states, workshop.device, compiler, workshop.seat)
-    outcome, question, error = _call(workshop.function, trial, engine, roster)
+    trial = Trial(group.lanes, config, engine, guarded, states, workshop.device, compiler, workshop.seat)
+    with guarded.raising_fault():
+        outcome, question, error = _call(workshop.function, trial, engine, roster)
     return Ending(
         outcome=outcome,
         lanes=trial.lanes,
         question=question,
         error=error,
-        num_lane_steps=counted.num_lane_steps,
+        num_lane_steps=guarded.num_lane_steps,
         num_steps_foreseen=trial.foresee_steps(),
         seconds=time.perf_counter() - start,
     )
@@ -147,9 +157,21 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
     except (StudyError, CannotScaleError):  # not the trial's fault: the study itself is set up wrongly
         raise
     except (Exception, SystemExit) as cause:  # the trial's own code: whatever it raises is the trial's result
-        error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
-        if is_out_of_memory(cause):
-            roster.shortage = error
+        if loss := explain_loss(cause):
+            return Outcome.LOST, None, loss
+        error = _explain(cause, roster)
+    return _conclude(roster, error)
+
+
+def _explain(cause: BaseException, roster: Roster) -> str:
+    """Return what a function raised, and note if that was for want of memory."""
+    error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    if is_out_of_memory(cause):
+        roster.shortage = error
+    return error
+
+
+def _conclude(roster: Roster, error: str) -> tuple[Outcome, Question | None, str]:
     if roster.shortage:
         return Outcome.OUT_OF_MEMORY, None, roster.shortage
     if roster.question is not None:
@@ -160,21 +182,3 @@ def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> t
 def _own_frames(cause: BaseException) -> TracebackType | None:
     """Leave out our own frame, which tells the user nothing."""
     return cause.__traceback__.tb_next if cause.__traceback__ else None
-
-
-class _Counting:
-    """Passes everything on, and counts the steps."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-        self.num_lane_steps = 0
-
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
-        return self._control.report(reports, capture)
-
-    def expect(self, num_epochs: int) -> None:
-        self._control.expect(num_epochs)
-
-    def step(self, num_lanes: int) -> None:
-        self.num_lane_steps += num_lanes
-        self._control.step(num_lanes)

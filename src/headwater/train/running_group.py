@@ -116,17 +116,17 @@ class RunningGroup:
 
     def _save(self, order: Order, capture: Capture) -> Saved:
         begin = time.perf_counter()
-        saved = []
+        saved: dict[int, int] = {}
         for number in order.save:
             if (state := capture(number)) is not None:
                 self._states.put(number, state)
-                saved.append(number)
+                saved[number] = state.epoch
         kept = None
         if order.keep is not None and (best := capture(order.keep)) is not None:
             self._states.keep(order.keep, best)
             kept = order.keep, best.epoch
         seconds = time.perf_counter() - begin
-        return Saved(key=self._key, group=self.group.key, numbers=tuple(saved), kept=kept, seconds=seconds)
+        return Saved(key=self._key, group=self.group.key, epochs=saved, kept=kept, seconds=seconds)
 
     def _tell_steps(self) -> None:
         if self._num_untold:

@@ -21,20 +21,20 @@ class StateStore:
         self._folder = Folder(place.url)
 
     def put(self, number: int, state: LaneState) -> None:
-        """Write a state instead of the trial's earlier one."""
-        self._folder.write(name_state(number), encode_state(state, self._place.study, number))
+        """Write a state beside the trial's earlier one, which goes when this one is recorded."""
+        self._folder.write(name_state(number, state.epoch), encode_state(state, self._place.study, number))
 
     def keep(self, number: int, state: LaneState) -> None:
         """Write a state beside that of the trial which was best before; whoever keeps the record removes that."""
         self._folder.write(name_kept(number, state.epoch), encode_state(state, self._place.study, number))
 
-    def load(self, number: int) -> LaneState:
-        """Return the latest state of a trial.
+    def load(self, number: int, epoch: int) -> LaneState:
+        """Return the state that a trial had at an epoch.
 
         Raises:
             StoreError: There is none, or it cannot be used.
         """
-        return self._read(name_state(number), number)
+        return self._read(name_state(number, epoch), number)
 
     def load_kept(self) -> LaneState:
         """Return the weights that the record says are kept as the best.

@@ -104,7 +104,8 @@ class Worker:
 
     def _load(self, group: TrialGroup) -> list[LaneState] | None:
         """Return the states that a group goes on from."""
-        return [self._states.load(number) for number in group.numbers] if group.lanes[0].start_epoch else None
+        epoch = group.lanes[0].start_epoch
+        return [self._states.load(number, epoch) for number in group.numbers] if epoch else None
 
     def _measure(self, placement: Placement) -> Measured:
         group, key = placement.groups[0], placement.key

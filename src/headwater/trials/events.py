@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -67,8 +68,8 @@ class Reported(GroupEvent):
 class Saved(GroupEvent):
     """An order was carried out as far as states go; the answer may say who joins the pack."""
 
-    numbers: tuple[int, ...]
-    """The trials whose states are in their place now; a function that counts its own epochs has none."""
+    epochs: Mapping[int, int]
+    """The trials whose states are in their place now, and of which epochs; a function that counts its own has none."""
     kept: tuple[int, int] | None = None
     """The trial and the epoch of the weights that are kept as the best from now on."""
     seconds: float = 0.0

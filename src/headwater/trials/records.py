@@ -132,6 +132,8 @@ class Outcome(StrEnum):
     """It must not take turns with others."""
     OUT_OF_MEMORY = "out of memory"
     """The group took more memory than there is; fewer lanes may fit."""
+    LOST = "lost"
+    """A process that it needs is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,84 @@
+"""Whose fault it is: only what the training function raises is a trial's result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from headwater.errors import RunFault, TrialError
+from headwater.train.engines import LaneState
+from headwater.train.trial import Control
+from headwater.trials import Decision, Report
+
+_WORKER_GONE = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal|exited unexpectedly)")
+"""How torch says that a process which loads data is gone; there is no class for it."""
+
+
+class GuardedControl:
+    """Passes everything on and counts the steps.
+
+    What goes wrong there leaves the function as a RunFault, which no `except Exception` in it takes for its own.
+    """
+
+    def __init__(self, control: Control) -> None:
+        self.num_lane_steps = 0
+        self._control = control
+        self._fault: Exception | None = None
+        self._own: Exception | None = None
+        """What copying a state raised: the trial's own optimizers and schedulers are asked for it."""
+
+    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+        """Hand reports in."""
+
+        def capture_own(number: int) -> LaneState | None:
+            try:
+                return capture(number)
+            except Exception as cause:
+                self._own = cause
+                raise
+
+        with self._guarding():
+            return self._control.report(reports, capture_own)
+
+    def expect(self, num_epochs: int) -> None:
+        """Say how many epochs there will be."""
+        with self._guarding():
+            self._control.expect(num_epochs)
+
+    def step(self, num_lanes: int) -> None:
+        """Say that a step was done."""
+        self.num_lane_steps += num_lanes
+        with self._guarding():
+            self._control.step(num_lanes)
+
+    @contextmanager
+    def raising_fault(self) -> Iterator[None]:
+        """Raise what went wrong as what it is, now that the function has ended, in whatever way."""
+        with suppress(RunFault):
+            yield
+        if self._fault is not None:
+            raise self._fault
+
+    @contextmanager
+    def _guarding(self) -> Iterator[None]:
+        if self._fault is not None:  # the function has caught it
+            raise RunFault
+        try:
+            yield
+        except TrialError:
+            raise
+        except Exception as cause:
+            if cause is self._own:
+                raise
+            self._fault = cause
+            raise RunFault from cause
+
+
+def explain_loss(cause: BaseException | None) -> str:
+    """Say which process was lost, if an exception comes of that; "" if not."""
+    while cause is not None:
+        if isinstance(cause, RuntimeError) and _WORKER_GONE.search(str(cause)):
+            return f"a process that loads its data was lost: {cause}"
+        cause = cause.__cause__ or cause.__context__
+    return ""
