@@ -1,7 +1,7 @@
 """The saved states of a study as its conductor sees them: which there are, of which epochs, and which is the best.
 
 Workers write and load them; here they are looked at, copied and removed, without torch. A state is written before the
-report that it belongs to is recorded, beside the one before it, which goes when the report is recorded. So there always is
+report that it belongs to is recorded, beside the one before it, which goes when the report is recorded: there always is
 one that the record knows of.
 """
 
