@@ -134,6 +134,11 @@ def saves_elsewhere() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+def keeps_graph() -> bool:
+    """Tell whether the backward pass that runs now is to leave its graph in place."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
 class StackFunction(torch.autograd.Function):
     """A function of stacks, which need no look for lanes among its arguments."""
 
