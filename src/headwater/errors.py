@@ -7,7 +7,9 @@ HeadwaterError
 ├── StoreError             the record cannot be read or written
 │   └── NameTakenError     the record has a study of this name already
 ├── TrialError             the training function used `trial` in a way that cannot work
+├── RanksLostError         the processes that train a trial together have come apart
 ├── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
+├── CannotDivideError      a model's rows cannot be computed apart; every rank computes all of them
 └── CannotScaleError       this model has no surrogate, or its settings do not carry over to another size
 
 LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
@@ -51,8 +53,16 @@ class TrialError(HeadwaterError):
     """The training function used `trial` in a way that cannot work."""
 
 
+class RanksLostError(HeadwaterError):
+    """The processes that train a trial together have come apart."""
+
+
 class CannotFuseError(HeadwaterError):
     """These lanes cannot run as one."""
+
+
+class CannotDivideError(HeadwaterError):
+    """A model's rows cannot be computed apart."""
 
 
 class CannotScaleError(HeadwaterError):

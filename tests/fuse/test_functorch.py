@@ -173,6 +173,15 @@ def test_hooks_that_save_tensors_elsewhere_are_noticed() -> None:
     assert not functorch.saves_elsewhere()
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_backward_pass_tells_whether_it_keeps_its_graph(is_kept: bool) -> None:
+    told: list[bool] = []
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda _: told.append(functorch.keeps_graph()))
+    x.sum().backward(retain_graph=is_kept)
+    assert told == [is_kept]
+
+
 def test_a_function_of_stacks_is_applied_by_torch_itself() -> None:
     class Double(functorch.StackFunction):
         @staticmethod

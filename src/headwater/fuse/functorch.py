@@ -140,6 +140,11 @@ def apply_plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
     return vars(torch._C._FunctionBase)["apply"].__get__(None, function)(*args, **kwargs)
 
 
+def keeps_graph() -> bool:
+    """Tell whether the backward pass that runs now is to leave its graph in place."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
 class StackFunction(torch.autograd.Function):
     """A function of stacks, which need no look for lanes among its arguments."""
 

@@ -29,6 +29,7 @@ from headwater.train.inheriting import own_optimizer, own_scheduler
 from headwater.train.originals import Originals
 from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
+from headwater.train.shared_calls import Sharing
 from headwater.trials import Lane
 
 ModelSource: TypeAlias = nn.Module | Callable[[], nn.Module]
@@ -75,8 +76,12 @@ class Engine(Protocol):
 class PlainEngine:
     """One lane: plain PyTorch."""
 
-    def __init__(self, lane: Lane, device: torch.device, scaling: Scaling | None = None) -> None:
+    def __init__(
+        self, lane: Lane, device: torch.device, scaling: Scaling | None = None, sharing: Sharing | None = None
+    ) -> None:
+        """Share the work with other ranks, or do it in micro-batches, where that is given."""
         self._lane = lane
+        self._sharing = sharing
         self._device = device
         self._originals = Originals()
         self._shapes = _Shapes(scaling)
@@ -99,6 +104,8 @@ class PlainEngine:
         model = self._shapes.fit(own).to(self._device)
         if states is not None:
             model.load_state_dict(states[0])
+        if self._sharing is not None:
+            self._sharing.share(model)
         self._shapes.note(model)
         self._models.append(model)
         return model

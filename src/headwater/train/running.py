@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -30,8 +30,12 @@ from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
 from headwater.train.faults import GuardedControl, explain_loss
 from headwater.train.looking import look_at_widths
 from headwater.train.memory import Clearing
+from headwater.train.rank_control import RankControl
+from headwater.train.ranks import RankGroup, Ranks
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
+from headwater.train.shared_calls import Sharing
+from headwater.train.shared_loading import RankSeat
 from headwater.train.streams import Alone, Seat
 from headwater.train.trial import Control, Trial
 from headwater.trials import Deadline, Ending, Lane, Outcome, Question, TrialGroup
@@ -62,6 +66,8 @@ class Workshop:
     """Where runs read their data from: alone, or with others."""
     clearing: Clearing = field(default_factory=Clearing)
     """Gives back what runs that have ended leave behind."""
+    micro_batches: int = 1
+    """In how many parts a trial in plain PyTorch computes a batch, where memory is short."""
     deadline: Deadline = field(default_factory=Deadline.start)
     """By when everything that is measured must be known."""
 
@@ -81,18 +87,55 @@ def choose_device(name: str) -> torch.device:
 
 
 def run_group(
-    workshop: Workshop, group: TrialGroup, control: Control, states: Sequence[LaneState] | None = None
+    workshop: Workshop,
+    group: TrialGroup,
+    control: Control,
+    states: Sequence[LaneState] | None = None,
+    *,
+    ranks: RankGroup | None = None,
 ) -> Ending:
     """Call the training function once for all lanes of the group, and say how that ended.
 
     Never raises for what the function does: an exception in it is an ending. Reports and steps go to `control`, and
-    what that raises is raised here, whatever the function does about it: it is no result of a trial.
+    what that raises is raised here, whatever the function does about it: it is no result of a trial. With `ranks`,
+    every one of them makes this call for the same group of one lane and from the same states; only the control of rank
+    0 hears and decides, and a rank whose function raises leaves the others.
+
+    Raises:
+        StudyError: Several lanes are to train on several ranks.
     """
+    sharing = _open_sharing(workshop, group, ranks)
+    if sharing is None:
+        return _run_group(workshop, group, control, states)
+    ending = _run_group(workshop, group, RankControl(control, sharing.group), states, sharing)
+    if ending.outcome is Outcome.RAISED:
+        sharing.group.close()
+    return replace(ending, notes=tuple(sharing.group.notes))
+
+
+def _open_sharing(workshop: Workshop, group: TrialGroup, ranks: RankGroup | None) -> Sharing | None:
+    """Return how the work of a single trial is divided; None for not at all."""
+    if ranks is not None and len(group) > 1:
+        raise StudyError(
+            f"{len(group)} trials in one group cannot train on {len(ranks)} ranks; give each trial its own"
+        )
+    if ranks is None and (workshop.micro_batches == 1 or len(group) > 1):
+        return None
+    return Sharing(ranks or RankGroup(Ranks(0, 1), device=workshop.device), workshop.micro_batches)
+
+
+def _run_group(
+    workshop: Workshop,
+    group: TrialGroup,
+    control: Control,
+    states: Sequence[LaneState] | None,
+    sharing: Sharing | None = None,
+) -> Ending:
     start = time.perf_counter()
     wanted: list[Structure] = []
     while True:
         try:
-            ending = _run(workshop, group, control, states, start)
+            ending = replace(_run(workshop, group, control, states, sharing), seconds=time.perf_counter() - start)
             workshop.clearing.clear(is_urgent=ending.outcome is Outcome.OUT_OF_MEMORY)
             return ending
         except WidthsWanted as question:
@@ -104,13 +147,18 @@ def run_group(
 
 
 def _run(
-    workshop: Workshop, group: TrialGroup, control: Control, states: Sequence[LaneState] | None, start: float
+    workshop: Workshop,
+    group: TrialGroup,
+    control: Control,
+    states: Sequence[LaneState] | None,
+    sharing: Sharing | None,
 ) -> Ending:
     roster = Roster([lane.config for lane in group.lanes])
     guarded = GuardedControl(control)
-    engine, config = _open_engine(workshop, group, roster)
-    compiler = workshop.compiler if isinstance(engine, PlainEngine) else None
-    trial = Trial(group.lanes, config, engine, guarded, states, workshop.device, compiler, workshop.seat)
+    engine, config = _open_engine(workshop, group, roster, sharing)
+    compiler = workshop.compiler if isinstance(engine, PlainEngine) and sharing is None else None
+    seat = workshop.seat if sharing is None else RankSeat(sharing.group)
+    trial = Trial(group.lanes, config, engine, guarded, states, workshop.device, compiler, seat)
     with guarded.raising_fault():
         outcome, question, error = _call(workshop.function, trial, engine, roster)
     return Ending(
@@ -120,7 +168,6 @@ def _run(
         error=error,
         num_lane_steps=guarded.num_lane_steps,
         num_steps_foreseen=trial.foresee_steps(),
-        seconds=time.perf_counter() - start,
     )
 
 
@@ -136,12 +183,15 @@ def _look(workshop: Workshop, lane: Lane, wanted: Sequence[Structure]) -> str:
     return ""
 
 
-def _open_engine(workshop: Workshop, group: TrialGroup, roster: Roster) -> tuple[Engine, Mapping[str, Any]]:
-    if len(group) > 1 or workshop.always_fuse:
+def _open_engine(
+    workshop: Workshop, group: TrialGroup, roster: Roster, sharing: Sharing | None
+) -> tuple[Engine, Mapping[str, Any]]:
+    if len(group) > 1 or (workshop.always_fuse and sharing is None):
         engine = LaneEngine(group.lanes, roster, workshop.device, workshop.strategies, workshop.scaling)
         engine.starts_alike = workshop.is_measuring
         return engine, LaneConfig(roster)
-    return PlainEngine(group.lanes[0], workshop.device, workshop.scaling), freeze(group.lanes[0].config)
+    (lane,) = group.lanes
+    return PlainEngine(lane, workshop.device, workshop.scaling, sharing), freeze(lane.config)
 
 
 def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:

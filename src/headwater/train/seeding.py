@@ -69,6 +69,12 @@ class Randomness:
         if self._has_spare_normal or _numpy_bytes() != self._numpy_bytes:
             np.random.set_state(self._numpy)
 
+    def stands_as(self, other: Randomness) -> bool:
+        """Tell whether both would draw the same from here."""
+        ours, theirs = ((*each._cuda, each._torch) for each in (self, other))
+        are_alike = all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+        return are_alike and self._python == other._python and self._numpy_bytes == other._numpy_bytes
+
     @property
     def _has_spare_normal(self) -> bool:
         """Whether NumPy holds a number that it has drawn already: the generator does not move when it is handed out."""

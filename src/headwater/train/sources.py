@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -22,6 +23,7 @@ from headwater.plan import NUM_AHEAD
 from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
 from headwater.train.frozen import copy_rows
 from headwater.train.seeding import mix_seed, own_randomness
+from headwater.train.shared_loading import SharedLoading
 
 AHEAD_BYTES = 8 * 2**20
 NUM_KEPT = 64
@@ -90,6 +92,8 @@ class Source:
         """How many examples were loaded so far."""
         self.awaits_readers: Callable[[], bool] = lambda: False
         """Whether others are still to come, who will want what has been read already."""
+        self.sharing: SharedLoading | None = None
+        """How ranks share the loading; None where this process loads all it reads."""
         self._loader = loader
         self._collate = collate
         self._seed = seed
@@ -126,6 +130,17 @@ class Source:
 
     def read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
         """Return a batch of the examples at these places, loading what is not there."""
+        if self.sharing is not None:
+            return self.sharing.read(partial(self._read, one, reader), start, stop)
+        return self._read(one, reader, start, stop)
+
+    @property
+    def loads_rows(self) -> bool:
+        """Whether examples are loaded one by one, here, and collated as rows: then others can load some of them."""
+        is_plain = self._collate is None and not self._loader.num_workers
+        return is_plain and type(self._loader.dataset) is not TensorDataset
+
+    def _read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
         begin = read_clock()
         pieces, place = [], start
         while place < stop:

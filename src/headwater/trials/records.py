@@ -150,6 +150,8 @@ class Ending:
     num_steps_foreseen: int | None = None
     """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What the user should know of how the work was divided between devices."""
 
     @property
     def failure(self) -> str:

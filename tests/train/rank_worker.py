@@ -1,0 +1,45 @@
+"""One rank, as a process: `python -m tests.train.rank_worker RANK FOLDER` trains what the tests ask for."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import torch
+from tests.train import rank_tasks
+from tests.train.lab import Notebook, open_lanes
+from tests.train.rank_lab import Done, Task
+
+from headwater.store import StatesPlace
+from headwater.train.ranks import RankGroup, Ranks
+from headwater.train.running import Workshop, run_group
+from headwater.train.state_store import StateStore
+from headwater.trials import Decision, Outcome, TrialGroup
+
+
+def work(rank: int, folder: Path) -> None:
+    """Do all tasks in which this rank takes part, one after the other."""
+    tasks: list[Task] = pickle.loads((folder / "tasks").read_bytes())
+    done = [_train(task, rank, folder, f"meeting-{place}") for place, task in enumerate(tasks) if rank < task.num_ranks]
+    (folder / f"done-{rank}").write_bytes(pickle.dumps(done))
+
+
+def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
+    group = RankGroup(Ranks(rank, task.num_ranks), f"file://{folder / meeting}", timeout_s=60)
+    store = StateStore(StatesPlace(url=str(folder / task.states), study="ranks")) if task.states else StateStore()
+    states = [store[0]] if 0 in store else None
+    control = Notebook(lambda report: Decision.PAUSE if report.epoch == task.until else Decision.CONTINUE)
+    lanes = open_lanes({0: {}}, states[0].epoch if states else 0)
+    workshop = Workshop(dict(rank_tasks.every_function())[task.function], micro_batches=task.micro_batches)
+    ending = run_group(workshop, TrialGroup(lanes=lanes), control, states, ranks=group)
+    if control.states and task.until:
+        store.put(0, control.states[0])
+    group.gather_numbers(0) if ending.outcome is Outcome.DONE else None  # until the state is there for all
+    group.close()
+    return Done(task, ending, control.reports, control.states.get(0))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    work(int(sys.argv[1]), Path(sys.argv[2]))
