@@ -170,6 +170,8 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
     """Return what workers must know of a study."""
     surrogate = study.surrogate if isinstance(study.surrogate, Surrogate) else None
     is_target = surrogate is not None and surrogate.at == 1
+    spread = "auto" if surrogate is None else surrogate.spread
+    divides = settings.spreads and (spread == "ranks" or (spread == "auto" and not settings.device.startswith("cpu")))
     return Brief(
         study=name,
         function=study.train,
@@ -180,7 +182,8 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
         compiles=is_target if study.compile is None else study.compile,
         shares_loading=study.packing is not None,
         torch_settings=settings.torch_settings,
-        chooses_threads=settings.spreads,
+        divides=divides,
+        chooses_threads=settings.spreads and not divides,
     )
 
 

@@ -91,6 +91,7 @@ class StudyConductor:
                 study=self._info.name,
                 groups=work.groups,
                 devices=devices,
+                as_ranks=self._setup.brief.divides and len(devices) > 1 and work.purpose is Purpose.TRAIN,
                 purpose=work.purpose,
                 num_devices=len(self._devices),
                 seconds_left=self._find_time(),
@@ -105,7 +106,8 @@ class StudyConductor:
         if isinstance(event, Measured):
             self._hear_measured(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
-            self._hear_loss(self._running.remove(event.key), event)
+            if event.key in self._running:  # else all of it had ended
+                self._hear_loss(self._running.remove(event.key), event)
         elif isinstance(event, Noted):
             self._log.tell(event.text)
         elif isinstance(event, GroupEvent):

@@ -68,7 +68,7 @@ class ProcessExecutor:
                 while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
                     wait([worker.process.fileno() for worker in busy], LOOK_EVERY_S)
                     for worker in busy:
-                        if self._hear(worker, conductor):
+                        if worker.placement is not None and self._hear(worker, conductor):
                             self._place(conductor, briefs)
             except BaseException:
                 self._kill()
@@ -86,10 +86,11 @@ class ProcessExecutor:
         """Start what the conductor has for idle devices."""
         idle = [device for device in self._devices if not self._is_busy(device)]
         for placement in conductor.place(idle) if idle else ():
-            worker = self._workers.get(placement.devices[0])
-            if worker is None:
-                worker = self._workers[placement.devices[0]] = _Worker(placement.devices[0])
-            worker.start(placement, briefs)
+            names = placement.devices if placement.as_ranks else placement.devices[:1]
+            for rank, name in enumerate(names):
+                if name not in self._workers:
+                    self._workers[name] = _Worker(name)
+                self._workers[name].start(placement, briefs, rank)
 
     def _is_busy(self, device: Device) -> bool:
         placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
@@ -109,11 +110,18 @@ class ProcessExecutor:
         event = replace(message.event, device=worker.name, time_s=self._clock())
         order = conductor.hear(event)
         if isinstance(event, Lost):
-            worker.process.kill()
-            del self._workers[worker.name]
+            self._remove(event.key)
         elif message.awaits_order:
             worker.answer(order)
         return not isinstance(event, QUIET)
+
+    def _remove(self, key: int) -> None:
+        """End the processes of a placement, one of which is gone."""
+        for worker in list(self._workers.values()):
+            if worker.placement is not None and worker.placement.key == key:
+                worker.placement = None
+                worker.process.kill()
+                del self._workers[worker.name]
 
     def _kill(self) -> None:
         for worker in self._workers.values():
@@ -136,6 +144,10 @@ class _Briefs:
             self._packed[study] = brief, send_value(brief, Path(self._folder))
         return self._packed[study]
 
+    def name_meeting(self, key: int) -> str:
+        """Return where the ranks of a placement meet: a file in the folder of the run."""
+        return f"file://{self._folder}/ranks-{key}"
+
 
 class _Worker:
     """A process, what it knows, and what it does now."""
@@ -148,14 +160,15 @@ class _Worker:
         self.studies: set[str] = set()
         """The studies whose briefs it has."""
 
-    def start(self, placement: Placement, briefs: _Briefs) -> None:
-        """Have a placement run there."""
+    def start(self, placement: Placement, briefs: _Briefs, rank: int) -> None:
+        """Have a placement run there, as one of its ranks."""
         brief, packed = briefs.find(placement.study)
         self.placement, self._space = placement, brief.space
         if placement.study not in self.studies:
             self.studies.add(placement.study)
             self.send(BriefMessage(placement.study, packed))
-        self.send(RunMessage(replace(placement, groups=encode_groups(placement.groups, brief.space))))
+        placement = replace(placement, groups=encode_groups(placement.groups, brief.space))
+        self.send(RunMessage(placement, rank, briefs.name_meeting(placement.key)))
 
     def answer(self, order: Order | None) -> None:
         """Give the process the order that it waits for."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,6 +30,7 @@ from headwater.trials import (
 )
 
 if TYPE_CHECKING:
+    from headwater.train.ranks import RankGroup
     from headwater.train.worker import Worker
 
 QUIET = (Expected, Noted, Stepped)
@@ -47,6 +50,10 @@ class RunMessage:
     """To a worker: what to run; its configurations are the codes of the space."""
 
     placement: Placement
+    rank: int = 0
+    """Which of the placement's devices the worker is."""
+    meeting: str = ""
+    """Where the ranks of the placement meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def serve(line: Line) -> None:
         if isinstance(message, BriefMessage):
             worker.learn(message)
         else:
-            line.send(worker.run(message.placement, line))
+            line.send(worker.run(message, line))
 
 
 class RemoteWorker:
@@ -114,11 +121,14 @@ class RemoteWorker:
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
 
-    def run(self, placement: Placement, line: Line) -> Idle | Raised:
+    def run(self, message: RunMessage, line: Line) -> Idle | Raised:
         """Run a placement, and say how that went."""
+        placement = message.placement
         is_pack = len(placement.groups) > 1
 
         def tell(event: Event) -> Order | None:
+            if message.rank:
+                return None  # the first rank speaks for all
             awaits_order = isinstance(event, Reported) or (is_pack and isinstance(event, Ended | Saved | Started))
             line.send(Told(_as_sendable(event, space), awaits_order))
             if not awaits_order:
@@ -130,12 +140,29 @@ class RemoteWorker:
             if placement.study in self._faults:
                 raise self._faults[placement.study]
             worker, space = self._workers[placement.study]
-            worker.run(replace(placement, groups=decode_groups(placement.groups, space)), tell)
+            placement = replace(placement, groups=decode_groups(placement.groups, space))
+            with _meeting(message) as ranks:
+                worker.run(placement, tell, ranks)
         except LineLost:
             raise
         except BaseException as error:  # whatever it is, it is the study's to say
             return Raised(_as_portable(error))
         return Idle()
+
+
+@contextmanager
+def _meeting(message: RunMessage) -> Iterator[RankGroup | None]:
+    """Meet the other ranks of a placement, where it has any."""
+    if not message.placement.as_ranks:
+        yield None
+        return
+    from headwater.train.ranks import RankGroup, Ranks
+
+    group = RankGroup(Ranks(message.rank, len(message.placement.devices)), message.meeting)
+    try:
+        yield group
+    finally:
+        group.close()
 
 
 def _as_sendable(event: Event, space: Space) -> Event:

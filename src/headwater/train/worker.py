@@ -16,6 +16,7 @@ from headwater.train.engines import LaneState
 from headwater.train.machine import is_deterministic
 from headwater.train.packing import Pack
 from headwater.train.profiling import foresee_training, measure_alone, measure_loading, profile_lanes
+from headwater.train.ranks import RankGroup
 from headwater.train.running import Workshop, choose_device, run_group
 from headwater.train.running_group import RunningGroup, Tell, TurnClock
 from headwater.train.scaling import Scaling
@@ -58,15 +59,18 @@ class Worker:
         )
         self._workshop.strategies.adopt(brief.learnt.strategies)
 
-    def run(self, placement: Placement, tell: Tell) -> None:
-        """Train or measure, until all groups of the placement have ended; `tell` takes each event, and answers it."""
+    def run(self, placement: Placement, tell: Tell, ranks: RankGroup | None = None) -> None:
+        """Train or measure, until all groups of the placement have ended; `tell` takes each event, and answers it.
+
+        With `ranks`, several workers run the same placement, and only what rank 0 tells counts.
+        """
         self._note = partial(_note, tell, placement.key)
         if placement.purpose is not Purpose.TRAIN:
             tell(replace(self._measure(placement), ways=self.take_ways()))
             return
         with _choosing_threads(self._count_threads(placement)) as step:
             if len(placement.groups) == 1:
-                self._train_alone(placement, tell, step)
+                self._train_alone(placement, tell, step, ranks)
             else:
                 _PackRun(self, placement, tell, step).run()
 
@@ -83,12 +87,12 @@ class Worker:
         """Return a group that is about to train here."""
         return RunningGroup(key, group, self._states, tell, turn, is_packed=is_packed)
 
-    def train(self, running: RunningGroup, seat: Seat | None = None) -> Ending:
+    def train(self, running: RunningGroup, seat: Seat | None = None, ranks: RankGroup | None = None) -> Ending:
         """Call the training function for a group, from its seat in a pack."""
         if not running.start():
             return Ending(outcome=Outcome.DONE, lanes=())
         workshop = self._workshop if seat is None else replace(self._workshop, seat=seat)
-        return run_group(workshop, running.group, running, self._load(running.group))
+        return run_group(workshop, running.group, running, self._load(running.group), ranks=ranks)
 
     def take_ways(self) -> tuple[ChosenWay, ...]:
         """Return the ways of computing that were chosen since this was asked last."""
@@ -97,10 +101,13 @@ class Worker:
         self._told_ways |= set(fresh)
         return fresh
 
-    def _train_alone(self, placement: Placement, tell: Tell, step: Callable[[], None]) -> None:
+    def _train_alone(self, placement: Placement, tell: Tell, step: Callable[[], None], ranks: RankGroup | None) -> None:
         running = self.open_group(placement.key, placement.groups[0], tell, TurnClock(), is_packed=False)
         running.on_step = step
-        tell(running.end(self.train(running), self.take_ways()))
+        ending = self.train(running, ranks=ranks)
+        for text in ending.notes:
+            self._note(text)
+        tell(running.end(ending, self.take_ways()))
 
     def _load(self, group: TrialGroup) -> list[LaneState] | None:
         """Return the states that a group goes on from."""

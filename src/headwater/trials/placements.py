@@ -51,7 +51,9 @@ class Placement:
     study: str
     groups: tuple[TrialGroup, ...]
     devices: tuple[str, ...]
-    """The first trains; on a CPU, the others lend it their threads."""
+    """The first trains; the others train the same trial as ranks, or lend it their threads on a CPU."""
+    as_ranks: bool = False
+    """Whether each of several devices is a rank, with a process of its own that divides the work of the first."""
     purpose: Purpose = Purpose.TRAIN
     num_devices: int = 1
     """How many devices train for the study now, and may share the memory of a machine."""
@@ -104,5 +106,7 @@ class Brief:
     """What is known of the function already, on this kind of device."""
     torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
     """What the user has set in torch for all of the process."""
+    divides: bool = False
+    """Whether a trial that gets several devices trains on each of them as a rank, and not with more threads on one."""
     chooses_threads: bool = False
     """Whether what trains alone on a CPU gets as many threads as are fast."""

@@ -41,6 +41,9 @@ class Surrogate:
     """How weight decay goes with the rates: 1 keeps the shrinking per step, 0 the decay itself."""
     eager: float = 0.5
     """When this share of the trials is done and a device is idle, the best so far starts on the target; 1 for never."""
+    spread: str = "auto"
+    """How the target uses several devices: with "threads" in one process, as "ranks" with a process each, or "auto",
+    which is threads on a CPU and ranks on GPUs."""
     num_checked: int = 6
     """How many configurations are trained at twice the width too, to see whether they rank alike; 0 for none."""
     min_agreement: float = 0.5
@@ -72,6 +75,7 @@ class Surrogate:
         if isinstance(self.eager, bool):
             object.__setattr__(self, "eager", 0.5 if self.eager else 1.0)
         read_number("surrogate eager", self.eager, 0, 1)
+        check_one_of("surrogate spread", self.spread, ("auto", "threads", "ranks"))
         check_one_of("surrogate on_drift", self.on_drift, ("warn", "refuse", None))
         check_one_of("surrogate allow_pretrained", self.allow_pretrained, (True, False))
         self._check_roles()
