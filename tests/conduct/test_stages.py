@@ -41,6 +41,14 @@ def test_what_was_found_is_kept_and_a_lost_worker_has_found_nothing(event: Event
     assert measuring.place(DEVICES) == []
 
 
+def test_a_worker_that_is_lost_when_it_has_told_what_it_found_takes_nothing_back() -> None:
+    measuring = make_measuring()
+    measuring.place(DEVICES)
+    measuring.hear(Measured(key=7, finding=TIME))
+    measuring.hear(Lost(key=7, reason="gone"))
+    assert measuring.finding == TIME
+
+
 def test_an_open_study_is_a_stage() -> None:
     study = ConductedStudy()
     assert isinstance(study.opened, Stage)

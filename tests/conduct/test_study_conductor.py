@@ -194,6 +194,17 @@ def test_what_is_lost_after_its_last_report_has_done_its_work() -> None:
     assert study.statuses[:2] == [Status.PAUSED] * 2
 
 
+def test_what_is_lost_after_its_end_is_not_missed() -> None:
+    study = ConductedStudy(lanes=1)
+    (placement,) = study.place("cpu:0")
+    assert study.conductor.devices == {"cpu:0"}
+    study.train(placement)
+    study.lose(placement)
+    assert study.conductor.devices == frozenset()
+    study.finish()
+    assert study.statuses == [Status.COMPLETED] * 4
+
+
 def test_of_a_pack_that_is_lost_each_group_trains_alone() -> None:
     study = ConductedStudy(num_trials=3, lanes=1, packing="cost", limits=Limits(num_trials=3))
     (measuring,) = study.place("cpu:0")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from asyncio import CancelledError
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,11 +178,7 @@ def test_what_a_process_has_started_does_not_hold_up_the_study(workers: StayingE
     assert [trial.status for trial in result.trials] == [Status.FAILED]
 
 
-class Sudden(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, Sudden])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, CancelledError])
 def test_what_is_no_ordinary_exception_ends_the_study_as_it_would_here(
     workers: StayingExecutor, kind: type[BaseException]
 ) -> None:

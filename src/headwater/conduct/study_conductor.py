@@ -105,7 +105,8 @@ class StudyConductor:
         if isinstance(event, Measured):
             self._hear_measured(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
-            self._hear_loss(self._running.remove(event.key), event)
+            if event.key in self._running:  # else whatever ran it was lost when it had ended
+                self._hear_loss(self._running.remove(event.key), event)
         elif isinstance(event, Noted):
             self._log.tell(event.text)
         elif isinstance(event, GroupEvent):
@@ -135,6 +136,11 @@ class StudyConductor:
     def is_running(self) -> bool:
         """Whether anything of it is under way."""
         return any(True for _ in self._running)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Where it trains or measures now."""
+        return frozenset(name for running in self._running for name in running.placement.devices)
 
     @property
     def has_waiting(self) -> bool:
