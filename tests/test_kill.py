@@ -46,7 +46,14 @@ def train(trial: hw.Trial) -> None:
 
 
 STUDY = hw.Study(
-    train, space={"lr": hw.loguniform(1e-4, 1.0)}, metric="loss", search="asha", max_epochs=9, storage=None, lanes=6
+    train,
+    space={"lr": hw.loguniform(1e-4, 1.0)},
+    metric="loss",
+    search="asha",
+    max_epochs=9,
+    storage=None,
+    executor="inline",
+    lanes=6,
 )
 
 

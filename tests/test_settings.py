@@ -185,7 +185,8 @@ def test_the_command_says_the_same_and_ends_with_status_two(place: Path, study: 
     "options",
     [
         ["--trials", "0"], ["--trials", "1.5"], ["--max-epochs", "x"], ["--seed", "-1"], ["--seed", str(2**70)],
-        ["--lanes", "0"], ["--lanes", "1.5"], ["--lanes", "-2"], ["--devices", "0"], ["--devices", "two"], ["--executor", "two"],
+        ["--lanes", "0"], ["--lanes", "1.5"], ["--lanes", "-2"], ["--devices", "0"], ["--devices", "two"],
+        ["--executor", "two"],
         ["--packing", "tight"], ["--search", "annealing"], ["--surrogate", "1.5"], ["--surrogate", "-1"],
         ["--time-budget", "-1"], ["--time-budget", "nan"], ["--time-budget", "inf"], ["--target", "nan"],
         ["--name", ""], ["--name", "a\nb"], ["--name", "a" * 300], ["--storage", "nowhere/study.db"],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from headwater.start_check import check_start, choose_scales, list_possible_scales
 from tests.clocks import JumpingClock
 from tests.scale.test_shrinking_heads import X_NTI, ByHand
 from torch import Tensor, nn
@@ -20,7 +21,6 @@ from headwater.cli import app
 from headwater.errors import CannotScaleError, StudyError
 from headwater.report.reading import read_study
 from headwater.scale.traces import find_trained
-from headwater.start_check import check_start, choose_scales, list_possible_scales
 from headwater.store import open_store
 from headwater.trials import Deadline, StartCheck
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from headwater.fuse.shortage import is_out_of_memory
 from headwater.conduct.shortages import Shortages
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.trials import Lane
 
 

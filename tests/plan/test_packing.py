@@ -16,7 +16,6 @@ from headwater.plan import (
     Fits,
     PackCost,
     Packing,
-    UnitCost,
     measure_distance,
     pack_by_cost,
     pack_by_key,
@@ -27,6 +26,7 @@ from headwater.plan import (
     tabulate_distances,
 )
 from headwater.space import Domain, Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
+from headwater.trials import UnitCost
 
 TABLE_3 = Space(
     {

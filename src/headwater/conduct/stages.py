@@ -115,7 +115,8 @@ class Measuring:
         """Do nothing: what is measured is soon over."""
 
     def hear(self, event: Event) -> Order | None:
-        """Take in what was found; a worker that is lost has found nothing."""
-        self.finding = event.finding if isinstance(event, Measured) else None
+        """Take in what was found; a worker that is lost before has found nothing."""
+        if isinstance(event, Measured):
+            self.finding = event.finding
         self.is_running = False
         return None

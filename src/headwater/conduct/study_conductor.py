@@ -139,6 +139,11 @@ class StudyConductor:
         return any(True for _ in self._running)
 
     @property
+    def devices(self) -> frozenset[str]:
+        """Where it trains or measures now."""
+        return frozenset(name for running in self._running for name in running.placement.devices)
+
+    @property
     def has_waiting(self) -> bool:
         """Whether lanes wait for a device."""
         return self._waiting.num_lanes > 0

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from headwater.conduct.protocol import Conductor
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
-from headwater.trials import Brief, Device, Event, Learnt, Order, Placement, Reported, Result
+from headwater.trials import Brief, Device, Event, Learnt, Lost, Order, Placement, Reported, Result
 
 OpenStage: TypeAlias = Callable[[StageSpec], Stage]
 """Opens a stage in the record, or goes on with it."""
@@ -37,6 +37,8 @@ class TransferConductor:
         self._spec: StageSpec | None = None
         self._target: Stage | None = None
         self._leaving: list[Stage] = []
+        self._awaited: frozenset[str] = frozenset()
+        """Where the target trains when it is handed over: it goes on when it has left, and all devices are its."""
         self._owners: dict[int, Conductor] = {}
         self._briefs: dict[str, Conductor] = {}
         self._num_starts = 0
@@ -66,6 +68,9 @@ class TransferConductor:
         """Return what these devices are to do now; what the stage at hand leaves idle trains the target."""
         placements: list[Placement] = []
         left = list(idle)
+        if not self._awaited <= {device.name for device in idle}:
+            return []
+        self._awaited = frozenset()
         while left and self._active is not None:
             found = self._place_one(self._conductor_of(self._active), left)
             placements += found
@@ -79,6 +84,8 @@ class TransferConductor:
     def hear(self, event: Event) -> Order | None:
         """Pass on what happened to whose it is."""
         owner = self._owners[event.key]
+        if isinstance(event, Lost):
+            self._awaited = frozenset()
         is_ahead = self._target is not None and owner is self._target.conductor
         if is_ahead and isinstance(event, Reported) and self._is_searching and self._active_waits:
             self._target.conductor.regroup()  # type: ignore[union-attr]  # it is one
@@ -150,6 +157,7 @@ class TransferConductor:
             self._active = wanted
         elif self._target is not None and self._target.name == wanted.name:
             self._active, self._target = self._target, None
+            self._awaited = self._active.conductor.devices
             self._active.conductor.regroup()  # all devices are its from now on
         else:
             if wanted.name is not None and wanted.name.startswith(f"{self._steps.name}.target-"):

@@ -79,7 +79,8 @@ class TransferSteps:
         self._times: dict[int, TrainingTime | None] = {}
         self._retuned = setup.surrogate.retuned_keys(list(setup.brief.space.domains))
         share = setup.surrogate.eager if self._can_be_eager else 1.0
-        self._eager = EagerChoice(setup.objective, setup.limits.num_trials, share)
+        known = [number for number in (setup.limits.num_trials, self._space.size) if number is not None]
+        self._eager = EagerChoice(setup.objective, min(known, default=None), share)
         self._has_settled = False
         self._started: list[int] = []
         self._num_replaced = 0

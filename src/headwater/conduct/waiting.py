@@ -119,7 +119,7 @@ class WaitingLanes:
         groups = self.grouper.part(ending)
         self.add_groups(groups)
         if not groups:
-            self._lanes = [*ending.lanes, *self._lanes]
+            self._groups.appendleft(TrialGroup(lanes=ending.lanes))  # they are first when all are cut anew
         self._is_stale = True
 
     def refuse_packs(self, groups: Sequence[TrialGroup], reason: str) -> None:

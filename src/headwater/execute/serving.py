@@ -114,6 +114,7 @@ class RemoteWorker:
         from headwater.train.machine import apply_torch_settings
         from headwater.train.worker import Worker
 
+        self._faults.pop(message.study, None)
         try:
             brief: Brief = receive_value(message.packed)
             apply_torch_settings(brief.torch_settings)

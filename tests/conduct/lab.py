@@ -1,0 +1,149 @@
+"""A study that is conducted by hand: tests say what devices tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import headwater as hw
+from headwater.conduct.limits import Limits
+from headwater.stage import OpenStudy, RunSettings
+from headwater.store import Folder
+from headwater.store.state_files import name_state
+from headwater.store.state_format import StateHeader, seal_state
+from headwater.trials import (
+    Device,
+    Ended,
+    Ending,
+    Expected,
+    Lost,
+    Order,
+    Outcome,
+    Placement,
+    Report,
+    Reported,
+    Saved,
+    Started,
+    Status,
+    TrialGroup,
+)
+
+DEVICES = (Device(name="cpu:0"), Device(name="cpu:1"))
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
+
+
+def never_called(trial: hw.Trial) -> None:
+    raise AssertionError("nothing trains here")
+
+
+class ConductedStudy:
+    """A study in memory with two devices, of which nothing trains but by word."""
+
+    def __init__(self, num_trials: int = 4, limits: Limits | None = None, **settings: Any) -> None:
+        study = hw.Study(
+            never_called,
+            **{
+                "space": {"lr": hw.loguniform(1e-3, 1.0)},
+                "metric": "loss",
+                "storage": None,
+                "lanes": 2,
+                "packing": None,
+                **settings,
+            },
+        )
+        run = RunSettings(num_devices=len(DEVICES))
+        self.opened = OpenStudy(study, limits or Limits(num_trials=num_trials), run, is_new=True)
+        self.conductor = self.opened.conductor
+        self.conductor.begin()
+
+    def place(self, *names: str) -> list[Placement]:
+        """Ask what these devices, or all, are to do."""
+        return self.conductor.place([device for device in DEVICES if device.name in (names or ("cpu:0", "cpu:1"))])
+
+    def start(self, placement: Placement, num_epochs: int = 3) -> None:
+        """Tell that the groups of a placement have begun."""
+        for group in placement.groups:
+            self.conductor.hear(Started(key=placement.key, group=group.key))
+            self.conductor.hear(Expected(key=placement.key, group=group.key, num_epochs=num_epochs))
+
+    def report(
+        self, placement: Placement, epoch: int, losses: dict[int, float], group: TrialGroup | None = None
+    ) -> Order:
+        """Tell what the trials of a group report, and return the order."""
+        reports = tuple(Report(number=n, epoch=epoch, metrics={"loss": loss}) for n, loss in losses.items())
+        key = (group or placement.groups[0]).key
+        event = Reported(key=placement.key, group=key, reports=reports, num_steps=epoch, seconds=1.0)
+        order = self.conductor.hear(event)
+        assert order is not None
+        return order
+
+    def save(self, placement: Placement, numbers: Sequence[int], epoch: int) -> Order | None:
+        """Write states as a worker would, and tell of it."""
+        place = self.conductor.brief("").states
+        for number in numbers:
+            header = StateHeader(study=place.study, trial=number, epoch=epoch, tree='{"$map": []}')
+            Folder(place.url).write(name_state(number), seal_state(header, NO_TENSORS))
+        return self.conductor.hear(Saved(key=placement.key, group=placement.groups[0].key, numbers=tuple(numbers)))
+
+    def end(
+        self,
+        placement: Placement,
+        numbers: Sequence[int] = (),
+        outcome: Outcome = Outcome.DONE,
+        group: TrialGroup | None = None,
+        **ending: Any,
+    ) -> Order | None:
+        """Tell that a group has ended, with these trials still in it."""
+        return self.conductor.hear(
+            Ended(
+                key=placement.key,
+                group=(group or placement.groups[0]).key,
+                ending=Ending(outcome=outcome, lanes=(), **ending),
+                numbers=tuple(numbers),
+                seconds=0.0,
+            )
+        )
+
+    def lose(self, placement: Placement, reason: str = "it is gone", **event: Any) -> None:
+        self.conductor.hear(Lost(key=placement.key, reason=reason, **event))
+
+    def train(self, placement: Placement, num_epochs: int = 3) -> None:
+        """Have every group of a placement train to its end as it is ordered; trial n reports n."""
+        self.start(placement, num_epochs)
+        for group in placement.groups:
+            numbers = list(group.numbers)
+            for epoch in range(group.lanes[0].start_epoch + 1, num_epochs + 1):
+                if not numbers:
+                    break
+                order = self.report(placement, epoch, {number: float(number) for number in numbers}, group)
+                if order.save:
+                    self.save(placement, order.save, epoch)
+                numbers = [number for number in numbers if number not in order.leave]
+            self.end(placement, numbers, group=group)
+
+    def finish(self) -> list[Placement]:
+        """Train all that there is to train, and return how it was placed."""
+        placed: list[Placement] = []
+        while placements := self.place():
+            placed += placements
+            for placement in placements:
+                self.train(placement)
+        return placed
+
+    @property
+    def statuses(self) -> list[Status]:
+        return [trial.status for trial in self.result.trials]
+
+    @property
+    def result(self) -> hw.Result:
+        return self.conductor.result("memory")
+
+    @property
+    def notes(self) -> list[str]:
+        recorder = self.opened._setup.recorder
+        return [note.text for note in recorder.store.notes(recorder.info.id)]
+
+
+def numbers_of(placements: Sequence[Placement]) -> list[tuple[int, ...]]:
+    """Return the trials of each group that is placed."""
+    return [group.numbers for placement in placements for group in placement.groups]

@@ -1,0 +1,81 @@
+"""Which trial the target could start with while the search goes on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from headwater.conduct.eager_target import EagerChoice
+from headwater.store import StudyInfo, open_store
+from headwater.trials import Lane, Objective, Report, Status
+
+
+def make_choice(num_trials: int | None = 4, share: float = 0.5, mode: str = "min") -> EagerChoice:
+    choice = EagerChoice(Objective("loss", mode), num_trials, share)
+    choice.on_start([Lane(number=number, config={"lr": number}, seed=0) for number in range(4)])
+    return choice
+
+
+def end(choice: EagerChoice, number: int, loss: float, status: Status = Status.COMPLETED) -> None:
+    choice.on_reports([Report(number=number, epoch=1, metrics={"loss": loss})])
+    choice.on_end(number, status)
+
+
+def test_it_is_too_early_until_a_share_of_the_trials_has_ended() -> None:
+    choice = make_choice()
+    end(choice, 0, 0.5)
+    assert choice.find() is None
+    end(choice, 1, 0.6)
+    assert choice.find() == (0, {"lr": 0})
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", 2), ("max", 1)])
+def test_the_best_of_those_that_completed_is_taken(mode: str, best: int) -> None:
+    choice = make_choice(mode=mode)
+    for number, loss in ((0, 0.5), (1, 0.6), (2, 0.4)):
+        end(choice, number, loss)
+    assert choice.find() == (best, {"lr": best})
+
+
+def test_of_equals_the_first_is_taken_so_that_nothing_starts_again() -> None:
+    choice = make_choice()
+    for number in (1, 0, 2):
+        end(choice, number, 0.5)
+    found = choice.find()
+    assert found is not None
+    assert found[0] == 0
+
+
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.STOPPED, Status.FAILED])
+def test_a_trial_that_was_not_trained_to_its_end_counts_as_ended_but_is_never_taken(status: Status) -> None:
+    choice = make_choice()
+    end(choice, 0, 0.1, status)
+    end(choice, 1, 0.5, status)
+    assert choice.find() is None
+    end(choice, 2, 0.9)
+    assert choice.find() == (2, {"lr": 2})
+
+
+def test_what_is_not_finite_is_never_taken() -> None:
+    choice = make_choice()
+    for number in (0, 1, 2):
+        end(choice, number, math.nan)
+    assert choice.find() is None
+
+
+@pytest.mark.parametrize(("num_trials", "share"), [(None, 0.5), (4, 1.0)])
+def test_without_an_end_or_where_nothing_is_to_be_eager_it_stays_too_early(
+    num_trials: int | None, share: float
+) -> None:
+    choice = make_choice(num_trials, share)
+    for number in range(4):
+        end(choice, number, 0.5)
+    assert choice.find() is None
+
+
+def test_it_knows_what_the_record_calls_the_search() -> None:
+    choice = make_choice()
+    with open_store(None) as store:
+        choice.on_study(StudyInfo(name="mine", metric="loss", mode="min", seed=0, settings={}), store)
+    assert choice.name == "mine"

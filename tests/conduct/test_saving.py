@@ -1,0 +1,108 @@
+"""Which states are saved and whose weights are kept, without a tensor."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tests.clocks import JumpingClock
+
+from headwater.conduct.saving import SAVING_SHARE, SavingRule, TrialStates
+from headwater.store import StateFiles
+from headwater.store.state_format import StateHeader, seal_state
+from headwater.trials import Objective, Report, Saved, StatesPlace, Status
+
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
+
+
+def make_states(folder: Path, every: int | None = None) -> TrialStates:
+    files = StateFiles(StatesPlace(url=str(folder), study="mine"))
+    return TrialStates(files, SavingRule(every, JumpingClock()), Objective("loss"))
+
+
+def save(states: TrialStates, folder: Path, *numbers: int, epoch: int = 1) -> Saved:
+    """Write states as a worker would, and return what it tells."""
+    for number in numbers:
+        header = StateHeader(study="mine", trial=number, epoch=epoch, tree='{"$map": []}')
+        (folder / f"{number}.safetensors").write_bytes(seal_state(header, NO_TENSORS))
+    return Saved(key=0, group=0, numbers=numbers)
+
+
+def report(number: int, loss: float) -> Report:
+    return Report(number=number, epoch=1, metrics={"loss": loss})
+
+
+def test_saving_takes_no_more_than_its_share_of_the_time() -> None:
+    clock = JumpingClock()
+    begin, rule, num_saved = clock(), SavingRule("auto", clock), 0
+    for epoch in range(1, 1001):
+        clock.jump(0.5)
+        if rule.is_due(epoch):
+            clock.jump(1.0)
+            rule.count(1.0)
+            num_saved += 1
+    assert num_saved / (clock() - begin) == pytest.approx(SAVING_SHARE, rel=0.1)
+
+
+def test_a_trial_is_saved_after_every_so_many_epochs() -> None:
+    rule = SavingRule(3, JumpingClock())
+    assert [epoch for epoch in range(1, 8) if rule.is_due(epoch)] == [3, 6]
+
+
+def test_without_an_interval_nothing_is_due() -> None:
+    assert not SavingRule(None, JumpingClock()).is_due(1)
+
+
+def test_who_pauses_is_saved_always_and_who_goes_on_when_it_is_due(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    reports = [report(number, 1.0) for number in range(4)]
+    statuses = {0: Status.PAUSED, 1: Status.STOPPED, 2: Status.RUNNING}
+    assert states.choose_saved(reports, statuses, is_due=False) == [0]
+    assert states.choose_saved(reports, statuses, is_due=True) == [0, 2, 3]
+
+
+def test_the_weights_of_a_trial_that_ends_are_kept_if_it_is_the_best_so_far(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    assert states.choose_kept([report(0, 0.5), report(1, 0.4)]) == 1
+    assert states.choose_kept([report(2, 0.6)]) is None
+    assert states.choose_kept([report(3, math.nan)]) is None
+    assert states.choose_kept([]) is None
+
+
+def test_a_state_that_was_written_after_its_trial_had_ended_goes(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    states.see(0, math.nan)
+    states.take_saved(save(states, tmp_path, 0, 1), dropped={0}.__contains__)
+    assert list(states.files) == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["1.safetensors"]
+
+
+def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    for number, loss in ((0, 0.4), (1, 0.6)):
+        states.see(number, loss)
+    states.take_saved(save(states, tmp_path, 0, 1), dropped=lambda number: False)
+    states.drop(0)
+    states.drop(1)
+    assert states.files.kept == (0, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["best-0-1.safetensors"]
+
+
+def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    states.see(0, 0.1)
+    states.take_saved(save(states, tmp_path, 0), dropped=lambda number: False)
+    states.fail(0)
+    states.drop(0)
+    assert states.files.kept is None
+
+
+def test_where_no_trial_came_to_its_end_the_best_under_way_is_kept(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    for number, loss in ((0, 0.6), (1, 0.4), (2, 0.5)):
+        states.see(number, loss)
+    states.take_saved(save(states, tmp_path, 0, 1, 2), dropped=lambda number: False)
+    states.keep_unfinished()
+    assert states.files.kept == (1, 1)
+    assert list(states.files) == [0, 1, 2]

@@ -1,0 +1,271 @@
+"""What every executor keeps to: the same study comes to the same, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.execute.lab import (
+    INPUTS,
+    NUM_EPOCHS,
+    STUDY,
+    TARGETS,
+    StayingExecutor,
+    StopAt,
+    assert_same,
+    away,
+    count_reports,
+    train,
+)
+from torch import nn
+
+import headwater as hw
+from headwater.conduct.protocol import Conductor
+from headwater.conduct.study_conductor import StudyConductor
+from headwater.errors import StudyError
+from headwater.execute import Executor, InlineExecutor, ProcessExecutor
+from headwater.trials import (
+    Brief,
+    Device,
+    Ended,
+    Event,
+    Expected,
+    Noted,
+    Order,
+    Placement,
+    Reported,
+    Result,
+    Started,
+    Stepped,
+)
+
+BUILD: dict[str, Callable[[], Executor]] = {
+    "inline": InlineExecutor,
+    "processes": lambda: ProcessExecutor(2),
+}
+"""Every executor there is; a new one is added here."""
+APART = ["processes"]
+"""Those whose workers can die without this process."""
+SEARCHES = ["random", "asha", "hyperband", "pbt"]
+NUM_TRIALS = 8
+QUIET = (Expected, Noted, Stepped)
+"""Events after which nothing else could be placed."""
+
+
+@pytest.fixture(scope="module", params=BUILD)
+def executor(request: pytest.FixtureRequest) -> Iterator[StayingExecutor]:
+    staying = StayingExecutor(BUILD[request.param]())
+    yield staying
+    staying.end()
+
+
+@pytest.fixture(scope="module", params=APART)
+def apart(request: pytest.FixtureRequest) -> Iterator[StayingExecutor]:
+    staying = StayingExecutor(BUILD[request.param]())
+    yield staying
+    staying.end()
+
+
+def train_wide(trial: hw.Trial) -> None:
+    layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 3))
+    model = trial.prepare_model(layers.double())
+    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+    for _ in trial.epochs(NUM_EPOCHS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(INPUTS), TARGETS)
+        loss.backward()
+        optimizer.step()
+        trial.report(loss=loss)
+
+
+SURROGATE = hw.Surrogate(scale=2, min_width=4, num_checked=0)
+
+
+@cache
+def run_plainly(search: str, *, has_surrogate: bool = False) -> Result:
+    """Return what the study comes to one trial after the other, in this process."""
+    return make_study(search, has_surrogate=has_surrogate).run(num_trials=NUM_TRIALS)
+
+
+def make_study(search: str, *, has_surrogate: bool = False) -> hw.Study:
+    study = replace(STUDY, search=search, lanes=1)
+    return replace(study, train=train_wide, surrogate=SURROGATE, compile=False) if has_surrogate else study
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_one_by_one_the_table_is_exactly_the_same(executor: Executor, search: str) -> None:
+    result = away(make_study(search), executor).run(num_trials=NUM_TRIALS)
+    assert_same(result, run_plainly(search), tolerance=0.0)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_in_lanes_the_table_is_the_same_but_for_rounding(executor: Executor, search: str) -> None:
+    result = away(replace(make_study(search), lanes=4), executor).run(num_trials=NUM_TRIALS)
+    assert_same(result, run_plainly(search))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_with_a_surrogate_the_table_and_the_target_are_the_same(
+    executor: Executor, search: str, tmp_path: Path
+) -> None:
+    """Where there are devices for it, the target starts ahead of time."""
+    study = replace(make_study(search, has_surrogate=True), storage=tmp_path / "s.db")
+    result = away(study, executor).run(num_trials=NUM_TRIALS)
+    expected = run_plainly(search, has_surrogate=True)
+    assert_same(result, expected, tolerance=0.0)
+    assert result.target is not None
+    assert expected.target is not None
+    assert result.target.config == expected.target.config
+    assert result.target.history == expected.target.history
+
+
+class Observer:
+    """A conductor that passes everything on to another, and notes what it is asked and told."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        assert isinstance(conductor, StudyConductor)
+        self.events: list[Event] = []
+        self.left_idle: list[tuple[str, ...]] = []
+        """Devices that were left idle although lanes waited."""
+        self.unasked: list[Event] = []
+        """Events after which it was not asked what devices that it knew to be idle are to do."""
+        self.num_asked_after = 0
+        self._conductor = conductor
+        self._idle: set[str] = set()
+        self._last: Event | None = None
+
+    def brief(self, study: str) -> Brief:
+        return self._conductor.brief(study)
+
+    def regroup(self) -> None:
+        self._conductor.regroup()
+
+    def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
+        placements = self._conductor.place(idle)
+        used = {name for placement in placements for name in placement.devices}
+        self._idle = {device.name for device in idle} - used
+        if self._idle and self._conductor.has_waiting:
+            self.left_idle.append(tuple(self._idle))
+        self.num_asked_after += self._last is not None
+        self._last = None
+        return placements
+
+    def hear(self, event: Event) -> Order | None:
+        self._note_unasked()
+        self.events.append(event)
+        self._last = event if self._idle and not isinstance(event, QUIET) else None
+        return self._conductor.hear(event)
+
+    def _note_unasked(self) -> None:
+        if self._last is not None:
+            self.unasked.append(self._last)
+
+
+class ObservedExecutor:
+    """Runs what it is given on another executor, and keeps what passed between them."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.observers: list[Observer] = []
+        self._executor = executor
+
+    def list_devices(self) -> Sequence[Device]:
+        return self._executor.list_devices()
+
+    def run(self, conductor: Conductor) -> None:
+        self.observers.append(Observer(conductor))
+        self._executor.run(self.observers[-1])
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+def observe(executor: Executor, study: hw.Study, num_trials: int) -> Observer:
+    observed = ObservedExecutor(executor)
+    away(study, observed).run(num_trials=num_trials)
+    (observer,) = observed.observers
+    return observer
+
+
+@pytest.mark.parametrize("search", ["asha", "hyperband"])
+def test_no_device_is_idle_while_lanes_wait(executor: Executor, search: str) -> None:
+    observer = observe(executor, make_study(search), num_trials=5)
+    assert observer.left_idle == []
+    assert observer.unasked == []
+
+
+def test_after_every_event_it_is_asked_what_an_idle_device_is_to_do(executor: Executor) -> None:
+    observer = observe(executor, make_study("random"), num_trials=1)
+    assert observer.unasked == []
+    if len(executor.list_devices()) > 1:
+        assert observer.num_asked_after >= NUM_EPOCHS
+
+
+def test_events_come_in_order_with_their_device_and_time(executor: Executor) -> None:
+    observer = observe(executor, make_study("random"), num_trials=3)
+    names = {device.name for device in executor.list_devices()}
+    assert {event.device for event in observer.events} <= names
+    times = [event.time_s for event in observer.events]
+    assert times == sorted(times)
+    for key in {event.key for event in observer.events}:
+        told = [event for event in observer.events if event.key == key and not isinstance(event, QUIET)]
+        assert isinstance(told[0], Started)
+        assert isinstance(told[-1], Ended)
+        epochs = [event.reports[0].epoch for event in told if isinstance(event, Reported)]
+        assert epochs == list(range(1, NUM_EPOCHS + 1))
+        assert len({event.device for event in told}) == 1
+
+
+@pytest.mark.parametrize("num_reports", [1, 5])
+@pytest.mark.parametrize("search", ["random", "asha"])
+def test_an_interrupted_study_goes_on_and_ends_like_another(
+    executor: Executor, tmp_path: Path, search: str, num_reports: int
+) -> None:
+    study = replace(away(make_study(search), executor), storage=tmp_path / "study.db")
+    cut = replace(study, callbacks=[StopAt(num_reports)]).run(num_trials=NUM_TRIALS)
+    assert cut.was_interrupted
+    assert count_reports(cut) < count_reports(run_plainly(search))
+    assert_same(study.resume(), run_plainly(search), tolerance=0.0)
+
+
+def test_a_study_that_has_ended_is_resumed_without_training(executor: Executor, tmp_path: Path) -> None:
+    study = replace(away(make_study("asha"), executor), storage=tmp_path / "study.db")
+    study.run(num_trials=NUM_TRIALS)
+    again = study.resume()
+    assert again.num_lane_steps == 0
+    assert_same(again, run_plainly("asha"), tolerance=0.0)
+
+
+@pytest.mark.parametrize("search", ["random", "pbt"])
+def test_a_worker_that_dies_changes_nothing(apart: Executor, tmp_path: Path, search: str) -> None:
+    flag = tmp_path / "died"
+
+    def die_once(trial: hw.Trial) -> None:
+        epochs = trial.epochs
+
+        def die_in_the_third(count: int) -> Iterator[int]:
+            for epoch in epochs(count):
+                if epoch == 2 and not flag.exists():
+                    flag.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield epoch
+
+        trial.epochs = die_in_the_third  # type: ignore[method-assign]  # stands for a machine that fails
+        train(trial)
+
+    study = replace(make_study(search), train=die_once)
+    result = away(study, apart).run(num_trials=NUM_TRIALS)
+    assert flag.exists()
+    assert_same(result, run_plainly(search), tolerance=0.0)
+
+
+def test_what_is_wrong_with_the_study_ends_it_and_the_next_one_runs(executor: Executor) -> None:
+    with pytest.raises(StudyError, match="'loss'"):
+        replace(away(STUDY, executor), metric="accuracy").run(num_trials=NUM_TRIALS)
+    assert len(away(STUDY, executor).run(num_trials=2).ranked) == 2
