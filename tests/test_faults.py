@@ -26,9 +26,8 @@ from torch.utils.data import Dataset, IterableDataset
 import headwater as hw
 from headwater.errors import StoreError
 from headwater.report import Callback, Silence
-from headwater.report.watching import Pulse
 from headwater.store import engine, open_store
-from headwater.trials import Report, Result, Status
+from headwater.trials import Pulse, Report, Result, Status
 
 STUDY = hw.Study(train_small, space=SPACE, metric="loss", storage=None, search="asha", max_epochs=9, lanes=3)
 NUM_TRIALS = 9

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 import torch.nn.functional as F
-from headwater.start_check import check_start, choose_scales, list_possible_scales
 from tests.clocks import JumpingClock
 from tests.scale.test_shrinking_heads import X_NTI, ByHand
 from torch import Tensor, nn
@@ -18,11 +18,15 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import app
+from headwater.conduct.transfer_steps import NUM_STARTS
 from headwater.errors import CannotScaleError, StudyError
 from headwater.report.reading import read_study
 from headwater.scale.traces import find_trained
+from headwater.space import Space
 from headwater.store import open_store
-from headwater.trials import Deadline, StartCheck
+from headwater.train.running import Workshop
+from headwater.train.start_check import check_start, choose_scales, list_possible_scales
+from headwater.trials import Deadline, Lane, StartCheck
 
 _GENERATOR = torch.Generator().manual_seed(0)
 LEFT, RIGHT = torch.randn(2, 96, 8, generator=_GENERATOR)
@@ -98,6 +102,16 @@ def study_of(
     return hw.Study(train_with(build), space=space, metric="loss", storage=storage, surrogate=surrogate, lanes=2)
 
 
+def look(study: hw.Study, surrogate: hw.Surrogate, deadline: Deadline) -> StartCheck:
+    """Look at first steps, as a worker does."""
+    assert isinstance(study.space, Space)
+    rng = Random(study.seed)
+    lanes = [Lane(number=n, config=study.space.sample(rng), seed=study.seed + n) for n in range(NUM_STARTS)]
+    start = check_start(Workshop(study.train, deadline=deadline), surrogate, lanes)
+    most = study.max_epochs
+    return start if start.num_passes is None or most is None else replace(start, num_passes=min(start.num_passes, most))
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
@@ -105,7 +119,7 @@ def one_thread() -> None:
 
 @pytest.mark.parametrize("build", [Towers, VectorHead, lambda: VectorHead(0.0)], ids=["towers", "vector", "zeros"])
 def test_a_model_whose_output_goes_with_the_width_is_noticed(build: Callable[[], nn.Module]) -> None:
-    start = check_start(study_of(build), SURROGATE, Deadline.start())
+    start = look(study_of(build), SURROGATE, Deadline.start())
     assert start.drift is not None
     assert start.drift.drifting == ("model",)
     assert "roles={'NAME': 'readout'}" in start.describe()[0]
@@ -113,7 +127,7 @@ def test_a_model_whose_output_goes_with_the_width_is_noticed(build: Callable[[],
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sound_model_keeps_its_sizes(seed: int) -> None:
-    start = check_start(replace(study_of(Sound), seed=seed), SURROGATE, Deadline.start())
+    start = look(replace(study_of(Sound), seed=seed), SURROGATE, Deadline.start())
     assert start.drift is not None
     assert start.drift.scales == (8, 4, 2)
     assert start.drift.drifting == ()
@@ -138,13 +152,13 @@ def test_a_drift_can_be_a_refusal(tmp_path: Path) -> None:
 
 
 def test_nobody_has_to_look() -> None:
-    start = check_start(study_of(Towers), replace(SURROGATE, on_drift=None), Deadline.start())
+    start = look(study_of(Towers), replace(SURROGATE, on_drift=None), Deadline.start())
     assert start == StartCheck()
 
 
 def test_a_role_that_is_given_makes_a_vector_a_readout() -> None:
     surrogate = replace(SURROGATE, roles={"vector": "readout"}, on_drift="refuse")
-    start = check_start(study_of(VectorHead, surrogate), surrogate, Deadline.start())
+    start = look(study_of(VectorHead, surrogate), surrogate, Deadline.start())
     assert start.drift is not None
     assert start.drift.drifting == ()
 
@@ -165,7 +179,7 @@ def test_the_look_keeps_to_its_part_of_the_time() -> None:
         return Towers()
 
     deadline = Deadline.start(20.0, clock)
-    start = check_start(study_of(build), SURROGATE, deadline)
+    start = look(study_of(build), SURROGATE, deadline)
     assert start.drift is None
     assert deadline.seconds_taken <= 2.0 + 3.0  # a tenth of the time, and the start under way: it builds three models
 
@@ -186,15 +200,15 @@ def test_scales_at_which_a_model_has_no_surrogate_are_left_out() -> None:
             trial.report(loss=loss.detach())
 
     study = replace(study_of(Sound), train=train)
-    assert list_possible_scales(study, hw.Surrogate(scale="auto", min_width=4), (16, 8, 4, 2)) == [4, 2]
-    with pytest.raises(CannotScaleError, match="sums over 16 numbers"):
-        list_possible_scales(study, hw.Surrogate(scale="auto", min_width=4), (16, 8))
+    lane = Lane(number=0, config={"lr": 1e-3}, seed=0)
+    surrogate = hw.Surrogate(scale="auto", min_width=4)
+    assert list_possible_scales(Workshop(study.train), surrogate, lane) == (4, 2)
 
 
 @pytest.mark.parametrize(("num_epochs", "max_epochs", "is_often"), [(3, None, False), (7, None, True), (7, 3, False)])
 def test_data_that_the_target_sees_often_are_noticed(num_epochs: int, max_epochs: int | None, is_often: bool) -> None:
     study = replace(study_of(Sound), train=train_with(Sound, num_epochs), max_epochs=max_epochs)
-    start = check_start(study, SURROGATE, Deadline.start())
+    start = look(study, SURROGATE, Deadline.start())
     assert start.sees_data_often is is_often
     assert any("7 times through its data" in text and "may not carry over" in text for text in start.describe()) is (
         is_often
@@ -256,7 +270,7 @@ def test_fresh_weights_are_taken_as_such(kind: str) -> None:
                 nn.init.orthogonal_(module.weight) if kind == "orthogonal" else nn.init.normal_(module.weight, std=0.1)
         return model
 
-    assert check_start(study_of(build), replace(SURROGATE, on_drift=None), Deadline.start()) == StartCheck()
+    assert look(study_of(build), replace(SURROGATE, on_drift=None), Deadline.start()) == StartCheck()
 
 
 def test_blocks_of_different_spread_are_taken_for_what_they_are_drawn_anew() -> None:
@@ -267,4 +281,4 @@ def test_blocks_of_different_spread_are_taken_for_what_they_are_drawn_anew() -> 
         return model
 
     assert find_trained(build())
-    assert check_start(study_of(build), replace(SURROGATE, on_drift=None), Deadline.start()) == StartCheck()
+    assert look(study_of(build), replace(SURROGATE, on_drift=None), Deadline.start()) == StartCheck()

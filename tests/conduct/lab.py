@@ -82,8 +82,10 @@ class ConductedStudy:
         place = self.conductor.brief("").states
         for number in numbers:
             header = StateHeader(study=place.study, trial=number, epoch=epoch, tree='{"$map": []}')
-            Folder(place.url).write(name_state(number), seal_state(header, NO_TENSORS))
-        return self.conductor.hear(Saved(key=placement.key, group=placement.groups[0].key, numbers=tuple(numbers)))
+            Folder(place.url).write(name_state(number, epoch), seal_state(header, NO_TENSORS))
+        return self.conductor.hear(
+            Saved(key=placement.key, group=placement.groups[0].key, epochs=dict.fromkeys(numbers, epoch))
+        )
 
     def end(
         self,

@@ -47,8 +47,3 @@ def test_a_placement_that_is_over_is_forgotten_even_while_all_are_looked_at() ->
     assert list(running) == []
     with pytest.raises(KeyError):
         running.remove(7)
-
-
-def test_how_often_a_trial_was_lost_is_counted_for_each() -> None:
-    running = RunningPlacements()
-    assert [running.count_lost(0), running.count_lost(0), running.count_lost(1)] == [1, 2, 1]

@@ -25,8 +25,8 @@ def save(states: TrialStates, folder: Path, *numbers: int, epoch: int = 1) -> Sa
     """Write states as a worker would, and return what it tells."""
     for number in numbers:
         header = StateHeader(study="mine", trial=number, epoch=epoch, tree='{"$map": []}')
-        (folder / f"{number}.safetensors").write_bytes(seal_state(header, NO_TENSORS))
-    return Saved(key=0, group=0, numbers=numbers)
+        (folder / f"{number}-{epoch}.safetensors").write_bytes(seal_state(header, NO_TENSORS))
+    return Saved(key=0, group=0, epochs=dict.fromkeys(numbers, epoch))
 
 
 def report(number: int, loss: float) -> Report:
@@ -70,19 +70,20 @@ def test_the_weights_of_a_trial_that_ends_are_kept_if_it_is_the_best_so_far(tmp_
     assert states.choose_kept([]) is None
 
 
-def test_a_state_that_was_written_after_its_trial_had_ended_goes(tmp_path: Path) -> None:
+def test_a_state_goes_when_a_newer_one_is_recorded(tmp_path: Path) -> None:
     states = make_states(tmp_path)
-    states.see(0, math.nan)
-    states.take_saved(save(states, tmp_path, 0, 1), dropped={0}.__contains__)
-    assert list(states.files) == [1]
-    assert [path.name for path in tmp_path.iterdir()] == ["1.safetensors"]
+    states.take_saved(save(states, tmp_path, 0, epoch=1))
+    newer = save(states, tmp_path, 0, epoch=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-1.safetensors", "0-2.safetensors"]
+    states.take_saved(newer)
+    assert [path.name for path in tmp_path.iterdir()] == ["0-2.safetensors"]
 
 
 def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     for number, loss in ((0, 0.4), (1, 0.6)):
         states.see(number, loss)
-    states.take_saved(save(states, tmp_path, 0, 1), dropped=lambda number: False)
+    states.take_saved(save(states, tmp_path, 0, 1))
     states.drop(0)
     states.drop(1)
     assert states.files.kept == (0, 1)
@@ -92,7 +93,7 @@ def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
 def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     states.see(0, 0.1)
-    states.take_saved(save(states, tmp_path, 0), dropped=lambda number: False)
+    states.take_saved(save(states, tmp_path, 0))
     states.fail(0)
     states.drop(0)
     assert states.files.kept is None
@@ -102,7 +103,7 @@ def test_where_no_trial_came_to_its_end_the_best_under_way_is_kept(tmp_path: Pat
     states = make_states(tmp_path)
     for number, loss in ((0, 0.6), (1, 0.4), (2, 0.5)):
         states.see(number, loss)
-    states.take_saved(save(states, tmp_path, 0, 1, 2), dropped=lambda number: False)
+    states.take_saved(save(states, tmp_path, 0, 1, 2))
     states.keep_unfinished()
     assert states.files.kept == (1, 1)
     assert list(states.files) == [0, 1, 2]

@@ -15,7 +15,7 @@ TIME = TrainingTime(seconds_per_step=0.5, num_epochs=3, num_steps=6)
 
 def make_measuring() -> Measuring:
     brief = ConductedStudy().conductor.brief("")
-    return Measuring(brief, Lane(number=0, config={"lr": 0.1}, seed=0), Purpose.FORESEE, count(7), 60.0)
+    return Measuring(brief, [Lane(number=0, config={"lr": 0.1}, seed=0)], Purpose.FORESEE, count(7), 60.0)
 
 
 def test_a_measurement_is_placed_on_one_device_once() -> None:

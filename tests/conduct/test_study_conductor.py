@@ -8,7 +8,7 @@ from tests.conduct.lab import ConductedStudy, numbers_of
 
 import headwater as hw
 from headwater.conduct.limits import Limits
-from headwater.conduct.study_conductor import MOST_LOSSES
+from headwater.conduct.losses import MOST_LOSSES
 from headwater.errors import StudyError
 from headwater.trials import (
     Deadline,
@@ -175,11 +175,13 @@ def test_a_trial_that_is_lost_too_often_has_failed() -> None:
     assert study.result.trials[0].error == "the node is on fire"
 
 
-def test_a_group_that_is_lost_goes_on_in_halves() -> None:
+def test_a_group_that_is_lost_trains_again_and_twice_at_one_place_in_halves() -> None:
     study = ConductedStudy()
-    (placement,) = study.place("cpu:0")
-    study.start(placement)
-    study.lose(placement)
+    for _ in range(2):
+        (placement,) = study.place("cpu:0")
+        assert numbers_of([placement]) == [(0, 1)]
+        study.start(placement)
+        study.lose(placement)
     assert numbers_of(study.place()) == [(0,), (1,)]
 
 

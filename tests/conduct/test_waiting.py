@@ -152,5 +152,5 @@ def test_a_group_that_refuses_a_pack_trains_alone_and_so_do_all_others() -> None
     waiting = make_waiting(num_lanes=1, packing=Packing.COST)
     waiting.add(make_lanes(range(3)))
     group = TrialGroup(lanes=tuple(make_lanes([7])))
-    waiting.refuse_packs(group, "it reads its own files")
+    waiting.refuse_packs([group], "it reads its own files")
     assert [numbers_of(waiting.take()) for _ in range(4)] == [[(7,)], [(0,)], [(1,)], [(2,)]]

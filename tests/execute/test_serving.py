@@ -80,7 +80,7 @@ class Wire:
         ends: list[Idle | Raised] = []
 
         def work() -> None:
-            ends.append(self.worker.run(sent.placement, self._theirs))
+            ends.append(self.worker.run(sent, self._theirs))
             self._theirs.send("end")
 
         thread = Thread(target=work)
@@ -171,7 +171,7 @@ def test_a_worker_whose_study_is_gone_ends(wire: Wire) -> None:
     placement = Placement(key=1, study="s", groups=encode_groups((GROUP,), SPACE), devices=("cpu:0",))
     wire.line.close()
     with pytest.raises(LineLost):
-        wire.worker.run(placement, wire._theirs)
+        wire.worker.run(RunMessage(placement), wire._theirs)
     wire.line = Line(Pipe()[0])
 
 

@@ -42,7 +42,7 @@ def test_a_place_without_a_driver_is_explained() -> None:
 
 
 def test_what_is_still_being_written_is_no_state(tmp_path: Path) -> None:
-    (tmp_path / "0.safetensors.abc.part").write_bytes(b"half")
+    (tmp_path / "0-1.safetensors.abc.part").write_bytes(b"half")
     (tmp_path / "x.safetensors").write_bytes(b"half")
     assert list(StateFiles(place_in(tmp_path))) == []
 
@@ -69,7 +69,7 @@ def test_a_copy_is_the_new_trials_own_and_says_that_it_is_inherited(tmp_path: Pa
     files = StateFiles(place_in(tmp_path))
     files.inherit(5, parent=0, since=3)
     assert files.find_epoch(5, 3) == 3
-    copy, original = (StateStore(place_in(tmp_path)).load(number) for number in (5, 0))
+    copy, original = (StateStore(place_in(tmp_path)).load(number, 3) for number in (5, 0))
     assert (copy.is_inherited, original.is_inherited) == (True, False)
     assert torch.equal(copy.models[0]["weight"], original.models[0]["weight"])
 
@@ -101,7 +101,7 @@ def test_a_saved_state_is_kept_as_the_best_unless_it_is_damaged(tmp_path: Path) 
     assert files.kept == (3, 2)
     place = StatesPlace(url=str(tmp_path), study="mine", kept=files.kept)
     assert StateStore(place).load_kept().epoch == 2
-    (tmp_path / "4.safetensors").write_bytes(b"damaged")
-    files.add([4])
+    (tmp_path / "4-1.safetensors").write_bytes(b"damaged")
+    files.add({4: 1})
     files.keep_saved(4)
     assert files.kept == (3, 2)

@@ -11,11 +11,11 @@ from tests.train import rank_tasks
 from tests.train.lab import Notebook, open_lanes
 from tests.train.rank_lab import Done, Task
 
-from headwater.store import StatesPlace
+from headwater.store import StateFiles
 from headwater.train.ranks import RankGroup, Ranks
 from headwater.train.running import Workshop, run_group
 from headwater.train.state_store import StateStore
-from headwater.trials import Decision, Outcome, TrialGroup
+from headwater.trials import Decision, Outcome, StatesPlace, TrialGroup
 
 
 def work(rank: int, folder: Path) -> None:
@@ -27,8 +27,9 @@ def work(rank: int, folder: Path) -> None:
 
 def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
     group = RankGroup(Ranks(rank, task.num_ranks), f"file://{folder / meeting}", timeout_s=60)
-    store = StateStore(StatesPlace(url=str(folder / task.states), study="ranks")) if task.states else StateStore()
-    states = [store[0]] if 0 in store else None
+    place = StatesPlace(url=str(folder / (task.states or "none")), study="ranks")
+    files, store = StateFiles(place), StateStore(place)
+    states = [store.load(0, files.find_epoch(0, 99))] if 0 in files else None
     control = Notebook(lambda report: Decision.PAUSE if report.epoch == task.until else Decision.CONTINUE)
     lanes = open_lanes({0: {}}, states[0].epoch if states else 0)
     workshop = Workshop(dict(rank_tasks.every_function())[task.function], micro_batches=task.micro_batches)

@@ -68,8 +68,8 @@ def test_states_are_in_their_place_before_it_is_told_that_they_are(tmp_path: Pat
     told.report(lambda number: LaneState(1, models=[{"weight": torch.full((1,), number)}]))
     saved = told.events[-1]
     assert isinstance(saved, Saved)
-    assert (saved.numbers, saved.kept) == ((3, 4), (4, 1))
-    assert told.states.load(3).models[0]["weight"].item() == 3
+    assert (saved.epochs, saved.kept) == ({3: 1, 4: 1}, (4, 1))
+    assert told.states.load(3, 1).models[0]["weight"].item() == 3
     place = StatesPlace(url=str(tmp_path), study="mine", kept=saved.kept)
     assert StateStore(place).load_kept().models[0]["weight"].item() == 4
 
@@ -79,9 +79,9 @@ def test_a_function_that_cannot_start_again_saves_nothing_and_says_so(tmp_path: 
     told.report(lambda number: None)
     saved = told.events[-1]
     assert isinstance(saved, Saved)
-    assert (saved.numbers, saved.kept) == ((), None)
+    assert (saved.epochs, saved.kept) == ({}, None)
     with pytest.raises(StoreError):
-        told.states.load(3)
+        told.states.load(3, 1)
 
 
 def test_in_a_pack_every_report_asks_who_joins(tmp_path: Path) -> None:

@@ -27,27 +27,27 @@ def test_a_state_comes_back_from_every_kind_of_place(tmp_path: Path, url: str) -
     first = StateStore(place)
     first.put(4, STATE)
     first.put(4, LaneState(5, models=STATE.models))
-    loaded = StateStore(place).load(4)
+    loaded = StateStore(place).load(4, 5)
     assert loaded.epoch == 5
     assert torch.equal(loaded.models[0]["weight"], STATE.models[0]["weight"])
 
 
 def test_a_state_that_is_not_there_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"4\.safetensors"):
-        StateStore(place_in(tmp_path)).load(4)
+    with pytest.raises(StoreError, match=r"4-1\.safetensors"):
+        StateStore(place_in(tmp_path)).load(4, 1)
 
 
 def test_a_state_of_another_study_is_refused(tmp_path: Path) -> None:
     StateStore(place_in(tmp_path, "other")).put(0, STATE)
     with pytest.raises(StoreError, match="of trial 0 of the study with the id 'other'"):
-        StateStore(place_in(tmp_path)).load(0)
+        StateStore(place_in(tmp_path)).load(0, 3)
 
 
 def test_a_state_of_another_trial_is_refused(tmp_path: Path) -> None:
     StateStore(place_in(tmp_path)).put(0, STATE)
-    (tmp_path / "0.safetensors").rename(tmp_path / "1.safetensors")
+    (tmp_path / "0-3.safetensors").rename(tmp_path / "1-3.safetensors")
     with pytest.raises(StoreError, match="it is of trial 0"):
-        StateStore(place_in(tmp_path)).load(1)
+        StateStore(place_in(tmp_path)).load(1, 3)
 
 
 def test_any_changed_byte_is_noticed() -> None:

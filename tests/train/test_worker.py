@@ -182,4 +182,4 @@ def test_what_a_worker_has_chosen_is_told_once_and_what_is_known_already_never(t
 def test_states_lie_where_the_brief_says(tmp_path: Path) -> None:
     desk = Desk(tmp_path, Order(save=(0,)))
     desk.run(make_group(0))
-    assert StateStore(desk.brief.states).load(0).epoch == 1
+    assert StateStore(desk.brief.states).load(0, 1).epoch == 1
