@@ -9,7 +9,7 @@ from dataclasses import replace
 from headwater.conduct.listeners import StudyLog
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
-from headwater.conduct.setup import StudySetup, name_learnt, open_states, open_waiting
+from headwater.conduct.setup import StudySetup, name_learnt, open_spans, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
@@ -56,12 +56,13 @@ class StudyConductor:
         """Why the run ends before its trials do; None where it does not."""
         self._setup = setup
         self._info = setup.recorder.info
-        self._tally = Tally(self._info, setup.limits.num_trials, setup.known)
+        self._tally = Tally(self._info, setup.limits.num_trials, setup.known, setup.limits.deadline.clock)
         self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
         self._states = open_states(setup)
         self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
         self._waiting = open_waiting(setup, self._tell_lanes)
         self._running = RunningPlacements()
+        self._spans = open_spans(setup)
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._ways = {(way.key, way.magnitude): way for way in setup.learnt.strategies}
         self._has_begun = any(record.history for record in setup.known)
@@ -77,8 +78,8 @@ class StudyConductor:
     def place(self, idle: Sequence[Device]) -> list[Placement]:
         """Return what these devices are to do now."""
         placements: list[Placement] = []
-        names = [device.name for device in idle]
-        for devices in [tuple(names)] if self._setup.spreads and names else [(name,) for name in names]:
+        spread = [tuple(device.name for device in idle)] if self._setup.spreads and idle else None
+        for devices in spread or ((device.name,) for device in idle):
             work = self._find_work()
             if work is None:
                 break
@@ -91,12 +92,18 @@ class StudyConductor:
                 seconds_left=self._find_time(),
             )
             self._running.add(placement, work)
+            self._spans.begin(placement, self._setup.limits.deadline.clock())
             placements.append(placement)
         return placements
 
     def hear(self, event: Event) -> Order | None:
         """Take in what happened, and say what a group that reported is to do."""
         self.end.listen()
+        order = self._hear(event)
+        self._spans.hear(event, self._running.get(event.key))
+        return order
+
+    def _hear(self, event: Event) -> Order | None:
         if isinstance(event, Measured):
             self._hear_measured(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
@@ -146,6 +153,7 @@ class StudyConductor:
         """Conclude a run that has come to its end."""
         self._states.keep_unfinished()
         self._log.end()
+        self._setup.recorder.flush()
 
     def close(self) -> None:
         """Let go of whoever watches, however the run ended."""

@@ -13,7 +13,7 @@ from headwater.space import Config
 from headwater.store.encoding import clean_text, decode_json, encode_json
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import Report, Span, SpanPurpose, Status, TrialRecord
 
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
@@ -84,6 +84,24 @@ def write_note(study_id: int, note: Note, now: float) -> Values:
         "text": clean_text(note.text),
         "time": now,
     }
+
+
+def write_span(study_id: int, span: Span) -> Values:
+    """The row of a span."""
+    return {
+        "study_id": study_id,
+        "device": span.device,
+        "purpose": span.purpose.value,
+        "trials": encode_json(list(span.trials)),
+        "begin_s": span.begin_s,
+        "end_s": span.end_s,
+    }
+
+
+def read_span(study: str, row: Values) -> Span:
+    """The span that a row of its table describes."""
+    purpose, trials = SpanPurpose(row["purpose"]), tuple(decode_json(row["trials"]))
+    return Span(**{**row, "study": study, "purpose": purpose, "trials": trials})
 
 
 def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # Any: see Values

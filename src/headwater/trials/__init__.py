@@ -34,6 +34,7 @@ from headwater.trials.records import (
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
+from headwater.trials.spans import Span, SpanPurpose
 from headwater.trials.surrogate import Surrogate, Trust
 from headwater.trials.watching import Pulse, Silence, Watcher
 
@@ -73,6 +74,8 @@ __all__ = [
     "Saved",
     "Segment",
     "Silence",
+    "Span",
+    "SpanPurpose",
     "Started",
     "StatesPlace",
     "Status",
