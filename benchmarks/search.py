@@ -24,6 +24,7 @@ import numpy as np
 import optuna
 from measuring import heading
 
+from headwater.execute import SimulatedExecutor, SimulatedTimes
 from headwater.search import (
     ASHA,
     BOHB,
@@ -34,9 +35,9 @@ from headwater.search import (
     OptunaSearch,
     Problem,
 )
-from headwater.search.simulation import SimulatedStudy
 from headwater.space import Space, choice, loguniform, randint, uniform
-from headwater.trials import Report, Segment, Status
+from headwater.study import Study
+from headwater.trials import Device, Report, Segment, Status
 
 NUM_LANES = 128
 NUM_TRIALS = {"tpe": 100, "cmaes": 100, "gp": 30}
@@ -128,10 +129,15 @@ def run_headwater(sampler: str, task: Task, seed: int, concurrency: int = 1) -> 
         return randint(0, bound) if isinstance(bound, int) else choice(bound)
 
     space = Space({key: as_domain(bound) for key, bound in task.bounds.items()})
-    problem = Problem(space=space, metric="loss", mode="min", seed=seed, num_trials=NUM_TRIALS[sampler])
-    study = SimulatedStudy(problem, lambda config, epoch: task.loss(config), num_epochs=1)
-    records = study.run(OptunaSearch(sampler, concurrency=concurrency))
-    return min(record.value("loss") for record in records) - task.least
+    times = SimulatedTimes(epoch_s=lambda config, num_lanes, kind: 1.0, num_epochs=1)
+    executor = SimulatedExecutor([Device(name="cpu:0")], lambda config, epoch: {"loss": task.loss(config)}, times)
+    search = OptunaSearch(sampler, concurrency=concurrency)
+    study = Study(skip, space=space, metric="loss", search=search, seed=seed, storage=None, lanes=1, executor=executor)
+    return study.run(NUM_TRIALS[sampler]).best.value("loss") - task.least
+
+
+def skip(trial: object) -> None:
+    """Stand for a training function where nothing trains."""
 
 
 def run_optuna(sampler: str, task: Task, seed: int) -> float:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -245,3 +246,68 @@ def test_what_only_reads_does_not_import_torch(arguments: tuple[str, ...]) -> No
     )
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# show --timeline
+
+
+@pytest.fixture
+def recorded(place: Path) -> Path:
+    assert invoke("run", "my_study.py", "--quiet").exit_code == 0
+    return place
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_timeline_shows_what_each_device_did() -> None:
+    result = invoke("show", "--timeline")
+    assert result.exit_code == 0
+    head, legend, line = result.stdout.splitlines()
+    assert head.startswith("study train-1: 1 device for ")
+    assert legend == "█ lanes  ▓ pack  ▒ measurement  · idle"
+    assert line.startswith("cpu:0 ")
+    assert " busy, idle " in line
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_timeline_is_json_for_programs() -> None:
+    timeline = json.loads(invoke("show", "train-1", "--timeline", "--json").stdout)
+    (device,) = timeline["devices"]
+    spans = [span for span in device["spans"] if span["purpose"] == "lanes"]
+    assert sorted(span["trials"] for span in spans) == [[number] for number in range(6)]
+    assert all(0 <= span["begin_s"] < span["end_s"] <= timeline["end_s"] for span in spans)
+    busy_s = sum(span["end_s"] - span["begin_s"] for span in device["spans"])
+    assert device["busy_share"] == timeline["busy_share"] == pytest.approx(busy_s / timeline["end_s"])
+
+
+def test_a_timeline_is_drawn_into_a_file(recorded: Path) -> None:
+    result = invoke("show", "--timeline", "-o", "bars.svg")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "to bars.svg" in result.stderr
+    assert (recorded / "bars.svg").read_text().count("<title>train-1, lanes: trials ") == 6
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--timeline", "-o", "bars.png"], "a timeline is drawn as SVG, so name it bars.svg"),
+        (["--json"], "--json and --output are for the timeline of a study; ask for it with --timeline"),
+        (["-o", "bars.svg"], "ask for it with --timeline"),
+        (["nobody", "--timeline"], "holds no study named 'nobody'"),
+    ],
+)
+def test_what_cannot_be_shown_as_a_timeline_is_refused(options: list[str], message: str) -> None:
+    result = invoke("show", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_record_without_spans_says_why(place: Path) -> None:
+    connection = sqlite3.connect(place / "headwater.db")
+    connection.executescript((Path(__file__).parent / "store" / "version_1.sql").read_text())
+    connection.close()
+    result = invoke("show", "--timeline")
+    assert result.exit_code == 2
+    assert "the record of study 'train-1' has no spans" in result.stderr
+    assert "headwater show train-1" in result.stderr

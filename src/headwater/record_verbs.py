@@ -30,16 +30,28 @@ if TYPE_CHECKING:
     from headwater.store import Runner, Store, StudyInfo
 
 
-def show(
+def show(  # noqa: PLR0913 - one parameter for each option
     study: StudyArgument = None,
     trial: Annotated[int | None, typer.Option(min=0, metavar="N", help="Show this trial instead.")] = None,
     all_epochs: Annotated[
         bool, typer.Option("--all-epochs", help="With --trial: every epoch of its history, however many.")
     ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Show which trials sat on which device, and when each was idle.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --timeline: print JSON, for programs.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="With --timeline: draw it into a file.")
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Show a study: its space, where its trials stand, what was measured. Or one trial, with its history and error."""
     with telling_errors():
+        if timeline:
+            _show_timeline(study, storage, output, as_json=as_json)
+            return
+        if as_json or output is not None:
+            raise StudyError("--json and --output are for the timeline of a study; ask for it with --timeline")
         from headwater.report.tables import trial_view
         from headwater.report.views import study_view
 
@@ -54,6 +66,30 @@ def show(
             there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
             raise StudyError(f"study {stored.info.name!r} has no trial {trial}; {there}")
         open_out().print(trial_view(stored.result.trials[numbers.index(trial)], all_epochs=all_epochs), crop=False)
+
+
+def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_json: bool) -> None:
+    from headwater.report.timeline import Timeline
+    from headwater.report.timeline_drawing import draw_timeline
+    from headwater.store import open_store, read_spans
+
+    with open_store(storage, create=False) as store:
+        name = store.study(study).name
+        timeline = Timeline.of(name, read_spans(store, name))
+    if not timeline.devices:
+        raise StudyError(
+            f"the record of study {name!r} has no spans: they are written as trials leave their devices, and earlier "
+            f"versions wrote none; look again later, or see the study with {show_command('show', name, storage)}"
+        )
+    if output is not None:
+        if output.suffix.lower() != ".svg":
+            raise StudyError(f"--output is {str(output)!r}; a timeline is drawn as SVG, so name it {output.stem}.svg")
+        _write_file(output, draw_timeline(timeline).encode())
+        open_err().print(f"wrote {escape(timeline.describe())} to {escape(str(output))}", soft_wrap=True)
+    elif as_json:
+        typer.echo(json.dumps(timeline.as_json(), indent=2, allow_nan=False))
+    else:
+        open_out().print(timeline)
 
 
 def best(

@@ -14,12 +14,13 @@ from headwater.conduct.transfer import TransferConductor
 from headwater.conduct.transfer_record import TransferRecord
 from headwater.conduct.transfer_steps import TransferSetup, TransferSteps
 from headwater.errors import CannotScaleError, SpaceError, StudyError
-from headwater.execute import AutoExecutor, Executor, InlineExecutor, build_executor
+from headwater.execute import AutoExecutor, Executor, InlineExecutor, SimulatedExecutor, build_executor
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
 from headwater.space import Space
 from headwater.stage import OpenStudy, RunSettings, TemporaryStates, make_brief
-from headwater.trials import Objective, Result, Silence, StatesPlace, Surrogate, Watcher
+from headwater.store import open_store, read_spans
+from headwater.trials import Deadline, Objective, Result, Silence, StatesPlace, Surrogate, Watcher
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -33,14 +34,28 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
     """Run or resume a study to its end, on the executor that it asks for."""
     surrogate = study.surrogate
     has_stages = isinstance(surrogate, Surrogate) and surrogate.at is None and surrogate.scale != 1
-    with _open_executor(study, limits, watcher) as (executor, settings):
+    if isinstance(study.executor, SimulatedExecutor):
+        limits = replace(limits, deadline=Deadline.start(limits.deadline.seconds, study.executor.clock))
+    earlier_s = 0.0 if is_new else _find_earlier(study)
+    with _open_executor(study, limits, watcher) as (executor, plain):
+        settings = replace(plain, earlier_s=earlier_s)
         if has_stages:
             return _run_stages(study, limits, executor, settings, is_new=is_new)
         return _run_search(study, limits, executor, settings, is_new=is_new)
 
 
+def _find_earlier(study: Study) -> float:
+    """Return when the last span of the study ended, or that of its stages."""
+    with open_store(study.storage) as store:
+        return max((span.end_s for span in read_spans(store, study.name)), default=0.0)
+
+
 @contextmanager
 def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tuple[Executor, RunSettings]]:
+    if isinstance(study.executor, SimulatedExecutor):  # nothing trains, so torch stays away
+        devices, states = study.executor.list_devices(), TemporaryStates(is_shared=False)
+        yield study.executor, RunSettings(num_devices=max(len(devices), 1), states=states, watcher=watcher)
+        return
     from headwater.train.machine import read_torch_settings
     from headwater.train.memory import keep_freed_memory
     from headwater.train.running import choose_device
@@ -64,10 +79,19 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
 
 
 def _run_search(study: Study, limits: Limits, executor: Executor, settings: RunSettings, *, is_new: bool) -> Result:
+    opened = OpenStudy(study, limits, settings, is_new=is_new)
+    if not isinstance(executor, AutoExecutor | InlineExecutor):  # others are busy too
+        return _conclude(opened, executor)
     from headwater.fuse.strategies import read_process_clock
 
-    opened = OpenStudy(study, limits, settings, is_new=is_new)
     begin_s = read_process_clock()
+    result = _conclude(opened, executor)
+    is_here = isinstance(executor, InlineExecutor) or executor.is_inline
+    return replace(result, seconds_busy=read_process_clock() - begin_s) if is_here else result
+
+
+def _conclude(opened: OpenStudy, executor: Executor) -> Result:
+    """Run a study that is open to its end, and close it."""
     try:
         try:
             with stopping_at_interrupt(opened.conductor.end):
@@ -78,13 +102,9 @@ def _run_search(study: Study, limits: Limits, executor: Executor, settings: RunS
             raise
         finally:
             opened.conductor.close()
-        result = opened.finish()
+        return opened.finish()
     finally:
         opened.close()
-    is_here = isinstance(executor, InlineExecutor) or (isinstance(executor, AutoExecutor) and executor.is_inline)
-    if is_here:  # else others were busy too
-        result = replace(result, seconds_busy=read_process_clock() - begin_s)
-    return result
 
 
 def _run_stages(study: Study, limits: Limits, executor: Executor, settings: RunSettings, *, is_new: bool) -> Result:

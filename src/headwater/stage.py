@@ -68,6 +68,8 @@ class RunSettings:
     keys: Iterator[int] = field(default_factory=count)
     spreads: bool = False
     """Whether it trains one trial, on all devices."""
+    earlier_s: float = 0.0
+    """How many seconds of spans earlier runs have recorded."""
 
 
 class OpenStudy:
@@ -163,6 +165,7 @@ class OpenStudy:
             learnt=learnt,
             spreads=settings.spreads,
             keys=settings.keys,
+            earlier_s=settings.earlier_s,
         )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from tests.search.harness import Curve, SearchLoop
 
 from headwater.search import ASHA, Dropping, Problem, RandomSearch
-from headwater.search.simulation import Curve, SimulatedStudy
 from headwater.space import Config, Space, uniform
 from headwater.trials import Report, Status
 
@@ -79,9 +79,7 @@ def test_the_survivors_are_those_of_the_paper(concurrency: int, eta: int, rungs:
     configs = [segment.config for segment in RandomSearch(SPACE, 1, 120).propose(120)]
     reached = PlainASHA(configs, rungs, eta, curve).run(concurrency)
     search = ASHA(reduction=eta, min_epochs=rungs[0], concurrency=concurrency)
-    records = SimulatedStudy(make_problem(120, rungs[-1]), curve, num_epochs=1000).run(
-        search, slots=9, seed=concurrency
-    )
+    records = SearchLoop(make_problem(120, rungs[-1]), curve, num_epochs=1000).run(search, slots=9, seed=concurrency)
     is_sound = [math.isfinite(curve(config, 1)) for config in configs]
     assert [record.epochs for record in records] == [
         rungs[k] if sound else 1 for k, sound in zip(reached, is_sound, strict=True)
@@ -89,7 +87,7 @@ def test_the_survivors_are_those_of_the_paper(concurrency: int, eta: int, rungs:
 
 
 def test_without_a_limit_rungs_go_on_to_the_end_of_training() -> None:
-    records = SimulatedStudy(make_problem(81, None), lose, num_epochs=20).run(ASHA(), slots=10, seed=0)
+    records = SearchLoop(make_problem(81, None), lose, num_epochs=20).run(ASHA(), slots=10, seed=0)
     assert {(record.epochs, record.status) for record in records} == {
         (1, Status.PAUSED),
         (3, Status.PAUSED),
@@ -115,7 +113,7 @@ def run_stopping_one_by_one(configs: list[Config], rungs: list[int], eta: int) -
 def test_the_stopping_variant_lets_the_best_of_each_rung_go_on_at_once(eta: int, rungs: list[int]) -> None:
     configs = [segment.config for segment in RandomSearch(SPACE, 1, 60).propose(60)]
     search = ASHA(reduction=eta, promote=False, concurrency=1)
-    records = SimulatedStudy(make_problem(60, rungs[-1]), lose, num_epochs=1000).run(search, slots=3, seed=0)
+    records = SearchLoop(make_problem(60, rungs[-1]), lose, num_epochs=1000).run(search, slots=3, seed=0)
     assert [record.epochs for record in records] == run_stopping_one_by_one(configs, rungs, eta)
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 from random import Random
 
 import pytest
+from tests.search.harness import SearchLoop
 
 from headwater.search import SHA, Hyperband, Problem, RandomSearch
 from headwater.search.scheduled import ScheduledSearch
-from headwater.search.simulation import SimulatedStudy
 from headwater.space import Config, Space, uniform
 from headwater.trials import Report, Status
 
@@ -55,12 +55,12 @@ def test_hyperband_chooses_the_survivors_of_the_paper(max_epochs: int, eta: int,
     problem = make_problem(num_trials, max_epochs)
     configs = [segment.config for segment in RandomSearch(SPACE, 1, num_trials).propose(num_trials)]
     search = Hyperband(reduction=eta, concurrency=concurrency)
-    records = SimulatedStudy(problem, lose, num_epochs=1000).run(search, slots=13, seed=0)
+    records = SearchLoop(problem, lose, num_epochs=1000).run(search, slots=13, seed=0)
     assert [record.epochs for record in records] == run_hyperband_of_the_paper(max_epochs, eta, configs)
 
 
 def test_rounds_of_hyperband_follow_one_another_and_the_last_bracket_is_cut() -> None:
-    records = SimulatedStudy(make_problem(143 + 20, 81), lose, num_epochs=1000).run(Hyperband(), slots=50)
+    records = SearchLoop(make_problem(143 + 20, 81), lose, num_epochs=1000).run(Hyperband(), slots=50)
     assert Counter(record.epochs for record in records[143:]) == {1: 14, 3: 4, 9: 1, 81: 1}
 
 
@@ -70,14 +70,14 @@ def test_a_whole_round_of_brackets_is_proposed_at_once() -> None:
 
 
 def test_halving_trains_as_many_trials_for_as_many_epochs_as_rubberband() -> None:
-    records = SimulatedStudy(make_problem(32, 50), lose, num_epochs=50).run(SHA(), slots=7, seed=3)
+    records = SearchLoop(make_problem(32, 50), lose, num_epochs=50).run(SHA(), slots=7, seed=3)
     assert Counter(record.epochs for record in records) == {1: 22, 4: 7, 13: 2, 50: 1}
     at_each = {epoch: sum(record.epochs >= epoch for record in records) for epoch in (1, 4, 13, 50)}
     assert at_each == {1: 32, 4: 10, 13: 3, 50: 1}
 
 
 def test_each_stage_of_halving_keeps_the_best() -> None:
-    records = SimulatedStudy(make_problem(32, 50), lose, num_epochs=50).run(SHA())
+    records = SearchLoop(make_problem(32, 50), lose, num_epochs=50).run(SHA())
     for until, after in ((1, 4), (4, 13), (13, 50)):
         there = [record for record in records if record.epochs >= until]
         kept = [record.number for record in records if record.epochs >= after]
@@ -86,7 +86,7 @@ def test_each_stage_of_halving_keeps_the_best() -> None:
 
 
 def test_equal_trials_are_kept_by_number() -> None:
-    records = SimulatedStudy(make_problem(9, 9), lambda config, epoch: 1.0, num_epochs=9).run(SHA(), slots=9, seed=4)
+    records = SearchLoop(make_problem(9, 9), lambda config, epoch: 1.0, num_epochs=9).run(SHA(), slots=9, seed=4)
     assert [record.epochs for record in records] == [9, 4, 4, 1, 1, 1, 1, 1, 1]
 
 
@@ -94,7 +94,7 @@ def test_sound_trials_fill_the_places_of_diverged_ones() -> None:
     def diverge(config: Config, epoch: int) -> float:
         return math.nan if config["x"] > 0.2 else config["x"]
 
-    records = SimulatedStudy(make_problem(32, 50), diverge, num_epochs=50).run(SHA(), slots=32)
+    records = SearchLoop(make_problem(32, 50), diverge, num_epochs=50).run(SHA(), slots=32)
     sound = [record for record in records if record.config["x"] <= 0.2]
     assert 1 < len(sound) < 10
     assert all(record.epochs >= 4 for record in sound)
@@ -102,7 +102,7 @@ def test_sound_trials_fill_the_places_of_diverged_ones() -> None:
 
 
 def test_a_trial_that_came_to_its_end_keeps_its_place_without_training() -> None:
-    records = SimulatedStudy(make_problem(9, 50), lose, num_epochs=3).run(SHA(), slots=2)
+    records = SearchLoop(make_problem(9, 50), lose, num_epochs=3).run(SHA(), slots=2)
     assert Counter((record.status, record.epochs) for record in records) == {
         (Status.STOPPED, 1): 6,
         (Status.COMPLETED, 3): 3,
@@ -133,7 +133,7 @@ def test_a_bracket_waits_for_the_one_before_the_last_however_fast_the_last_is() 
 
 
 def test_a_finished_study_that_is_given_more_trials_fills_its_stages_from_those_that_are_left() -> None:
-    study = SimulatedStudy(make_problem(9, 13), lose, num_epochs=13)
+    study = SearchLoop(make_problem(9, 13), lose, num_epochs=13)
     study.run(SHA(), slots=4)
     records = study.run(SHA(), num_trials=27, slots=4)
     dropped = [record.number for record in records[:9] if record.epochs == 1]

@@ -5,9 +5,9 @@ from random import Random
 from statistics import mean, median
 
 import pytest
+from tests.search.harness import SearchLoop
 
 from headwater.search import MedianStopping, Problem, RandomSearch
-from headwater.search.simulation import SimulatedStudy
 from headwater.space import Config, Space, uniform
 from headwater.trials import Status
 
@@ -43,14 +43,14 @@ def run_rule(configs: list[Config], concurrency: int, grace: int, min_trials: in
 def test_trials_are_stopped_by_the_rule_of_the_paper(concurrency: int, grace: int, min_trials: int) -> None:
     configs = [segment.config for segment in RandomSearch(SPACE, 4, 60).propose(60)]
     search = MedianStopping(grace_epochs=grace, min_trials=min_trials, concurrency=concurrency)
-    records = SimulatedStudy(PROBLEM, learn, num_epochs=10).run(search, slots=5, seed=0)
+    records = SearchLoop(PROBLEM, learn, num_epochs=10).run(search, slots=5, seed=0)
     expected = run_rule(configs, concurrency, grace, min_trials)
     assert [record.epochs for record in records] == expected
     assert {Status.STOPPED, Status.COMPLETED} == {record.status for record in records}
 
 
 def test_no_trial_is_ever_paused() -> None:
-    study = SimulatedStudy(PROBLEM, learn, num_epochs=10)
+    study = SearchLoop(PROBLEM, learn, num_epochs=10)
     for cut in range(1, 200, 20):
         records = study.run(MedianStopping(), slots=9, seed=cut, max_reports=cut)
         assert Status.PAUSED not in {record.status for record in records}

@@ -5,10 +5,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.search.harness import SearchLoop
 
 from headwater.errors import StudyError
 from headwater.search import PBT, Problem
-from headwater.search.simulation import SimulatedStudy
 from headwater.space import Config, Space, choice, loguniform, quniform, uniform
 from headwater.trials import Report, Segment, Status, TrialRecord
 
@@ -73,20 +73,20 @@ def test_copies_count_as_trials_and_members_go_on_when_there_are_enough() -> Non
 
 
 def test_copies_go_on_where_their_parents_stood() -> None:
-    records = SimulatedStudy(PROBLEM, lose, num_epochs=10).run(PBT(population=8, interval=2), slots=4, seed=0)
+    records = SearchLoop(PROBLEM, lose, num_epochs=10).run(PBT(population=8, interval=2), slots=4, seed=0)
     assert Counter(record.history[0].epoch for record in records) == {1: 8 + 4, 3: 2, 5: 2, 7: 2, 9: 2}
 
 
 def test_another_population_begins_when_one_is_done() -> None:
     problem = replace(PROBLEM, num_trials=40)
-    records = SimulatedStudy(problem, lose, num_epochs=10).run(PBT(population=8, interval=2), slots=4, seed=0)
+    records = SearchLoop(problem, lose, num_epochs=10).run(PBT(population=8, interval=2), slots=4, seed=0)
     fresh = [record.number for record in records if record.history[0].epoch == 1]
     assert fresh == [*range(8), *range(16, 24), *range(32, 40)]
     assert len(records) == 40
 
 
 def test_more_trials_for_a_finished_study_form_a_population_of_their_own() -> None:
-    study = SimulatedStudy(PROBLEM, lose, num_epochs=10)
+    study = SearchLoop(PROBLEM, lose, num_epochs=10)
     first = study.run(PBT(population=8, interval=2), num_trials=8, slots=3)
     records = study.run(PBT(population=8, interval=2), num_trials=20, slots=3)
     assert records[:8] == first
@@ -100,13 +100,13 @@ def find_best(records: tuple[TrialRecord, ...]) -> float:
 
 def test_a_population_gets_better_than_its_first_members() -> None:
     problem = replace(PROBLEM, num_trials=60, max_epochs=40)
-    records = SimulatedStudy(problem, lose, num_epochs=40).run(PBT(population=8, interval=2), slots=8)
+    records = SearchLoop(problem, lose, num_epochs=40).run(PBT(population=8, interval=2), slots=8)
     assert find_best(records) < find_best(records[:8])
 
 
 def test_a_population_ends_with_its_training_function() -> None:
     problem = replace(PROBLEM, max_epochs=None, num_trials=16)
-    records = SimulatedStudy(problem, lose, num_epochs=7).run(PBT(population=8, interval=2), slots=8)
+    records = SearchLoop(problem, lose, num_epochs=7).run(PBT(population=8, interval=2), slots=8)
     assert max(record.epochs for record in records) == 7
 
 
@@ -128,7 +128,7 @@ def test_a_condition_is_resolved_anew_for_a_copy() -> None:
         }
     )
     problem = replace(PROBLEM, space=space, num_trials=60)
-    records = SimulatedStudy(problem, lambda config, epoch: config["lr"], num_epochs=10).run(
+    records = SearchLoop(problem, lambda config, epoch: config["lr"], num_epochs=10).run(
         PBT(population=8, interval=1, mutate=("lr",)), slots=8
     )
     assert all(space.encode(record.config) for record in records)

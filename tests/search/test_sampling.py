@@ -12,11 +12,11 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
+from tests.search.harness import SearchLoop
 
 from headwater.errors import StudyError
 from headwater.search import ASHA, BOHB, Problem, RungModel, SyncBOHB, build_searcher
 from headwater.search.sampling import OptunaSearch
-from headwater.search.simulation import SimulatedStudy
 from headwater.space import Config, Space, choice, loguniform, quniform, uniform
 from headwater.trials import TrialRecord
 
@@ -41,7 +41,7 @@ class Witness(RandomSampler):
 
 def run_witness(search: Any, curve: Any, **machine: Any) -> tuple[list[Any], tuple[TrialRecord, ...]]:
     Witness.seen = []
-    records = SimulatedStudy(PROBLEM, curve, num_epochs=9).run(search, **machine)
+    records = SearchLoop(PROBLEM, curve, num_epochs=9).run(search, **machine)
     return Witness.seen, records
 
 
@@ -58,7 +58,7 @@ def test_a_suggestion_sees_exactly_the_results_that_are_virtually_in(concurrency
 def test_a_maximum_is_told_as_a_minimum() -> None:
     problem = Problem(space=SPACE, metric="accuracy", mode="max", num_trials=3)
     Witness.seen = []
-    SimulatedStudy(problem, lambda config, epoch: 0.25).run(OptunaSearch(Witness(seed=0), concurrency=1))
+    SearchLoop(problem, lambda config, epoch: 0.25).run(OptunaSearch(Witness(seed=0), concurrency=1))
     assert Witness.seen[-1] == [(TrialState.COMPLETE, -0.25)] * 2
 
 
@@ -82,7 +82,7 @@ def test_early_stopping_tells_what_a_trial_reached_at_the_first_rung() -> None:
 
 def test_a_sampler_is_not_changed_by_a_study() -> None:
     sampler = TPESampler(seed=3)
-    first, second = (SimulatedStudy(PROBLEM, bowl, num_epochs=2).run(OptunaSearch(sampler)) for _ in range(2))
+    first, second = (SearchLoop(PROBLEM, bowl, num_epochs=2).run(OptunaSearch(sampler)) for _ in range(2))
     assert first == second
 
 
@@ -111,7 +111,7 @@ class Parrot(BaseSampler):
 def test_a_sampler_that_repeats_itself_is_helped_out_at_random() -> None:
     space = Space({"a": choice([1, 2, 3]), "b": choice([4, 5])})
     problem = Problem(space=space, metric="loss", mode="min", num_trials=None)
-    records = SimulatedStudy(problem, lambda config, epoch: 1.0).run(OptunaSearch(Parrot(), concurrency=2), slots=3)
+    records = SearchLoop(problem, lambda config, epoch: 1.0).run(OptunaSearch(Parrot(), concurrency=2), slots=3)
     assert records[0].config == {"a": 2, "b": 5}
     assert len({repr(record.config) for record in records}) == len(records) == 6
 
@@ -119,7 +119,7 @@ def test_a_sampler_that_repeats_itself_is_helped_out_at_random() -> None:
 @pytest.mark.parametrize("name", ["tpe", "cmaes"])
 def test_suggestions_get_better_than_chance(name: str) -> None:
     problem = Problem(space=SPACE, metric="loss", mode="min", seed=0, num_trials=60)
-    learnt = SimulatedStudy(problem, bowl, num_epochs=1).run(OptunaSearch(name, concurrency=2), slots=2)
+    learnt = SearchLoop(problem, bowl, num_epochs=1).run(OptunaSearch(name, concurrency=2), slots=2)
     losses = [record.value("loss") for record in learnt]
     assert sum(losses[30:]) < 0.5 * sum(losses[:30])
 
@@ -127,9 +127,9 @@ def test_suggestions_get_better_than_chance(name: str) -> None:
 def test_a_gaussian_process_does_not_depend_on_parallelism_and_can_be_resumed() -> None:
     problem = Problem(space=SPACE, metric="loss", mode="min", seed=0, num_trials=5)
     search = OptunaSearch("gp", concurrency=2, num_startup=2)
-    whole = SimulatedStudy(problem, bowl, num_epochs=2).run(search)
-    assert SimulatedStudy(problem, bowl, num_epochs=2).run(search, slots=3, seed=1) == whole
-    study = SimulatedStudy(problem, bowl, num_epochs=2)
+    whole = SearchLoop(problem, bowl, num_epochs=2).run(search)
+    assert SearchLoop(problem, bowl, num_epochs=2).run(search, slots=3, seed=1) == whole
+    study = SearchLoop(problem, bowl, num_epochs=2)
     study.run(search, slots=2, seed=0, max_reports=7)
     assert study.run(search) == whole
 
@@ -141,7 +141,7 @@ def test_bohb_draws_from_a_model_of_the_highest_rung_with_enough_results(search:
         return float(abs(config["x"] - (-4 if epoch == 1 else 4)))
 
     problem = Problem(space=SPACE, metric="loss", mode="min", seed=0, num_trials=150, max_epochs=9)
-    records = SimulatedStudy(problem, turn, num_epochs=9).run(search, slots=4, seed=0)
+    records = SearchLoop(problem, turn, num_epochs=9).run(search, slots=4, seed=0)
     early, late = records[:20], records[90:]
     near = [sum(abs(record.config["x"] - 4) < 2 for record in part) / len(part) for part in (early, late)]
     assert near[1] > near[0] + 0.2
@@ -149,8 +149,8 @@ def test_bohb_draws_from_a_model_of_the_highest_rung_with_enough_results(search:
 
 def test_all_of_bohbs_trials_can_be_drawn_at_random() -> None:
     problem = Problem(space=SPACE, metric="loss", mode="min", seed=0, num_trials=40)
-    drawn = SimulatedStudy(problem, bowl, num_epochs=9).run(BOHB(model=RungModel(random_fraction=1.0)))
-    plain = SimulatedStudy(problem, bowl, num_epochs=9).run(ASHA())
+    drawn = SearchLoop(problem, bowl, num_epochs=9).run(BOHB(model=RungModel(random_fraction=1.0)))
+    plain = SearchLoop(problem, bowl, num_epochs=9).run(ASHA())
     assert [record.config for record in drawn] == [record.config for record in plain]
 
 
@@ -168,7 +168,7 @@ def test_an_unknown_suggestion_is_answered_with_what_is_possible() -> None:
 
 def test_optuna_stays_as_talkative_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
-    SimulatedStudy(PROBLEM, bowl, num_epochs=1).run(OptunaSearch("tpe"))
+    SearchLoop(PROBLEM, bowl, num_epochs=1).run(OptunaSearch("tpe"))
     assert optuna.logging.get_verbosity() == before
     assert capsys.readouterr().err == ""
 
@@ -192,7 +192,7 @@ def test_a_domain_of_ones_own_is_drawn_from_at_random() -> None:
     space = Space({"x": Gaussian(), "y": quniform(0.0, 1.0, 0.1), "z": loguniform(1e-3, 1)})
     problem = Problem(space=space, metric="loss", mode="min", num_trials=20)
     runs = [
-        SimulatedStudy(problem, lambda config, epoch: config["x"]).run(OptunaSearch("tpe", concurrency=2), slots=slots)
+        SearchLoop(problem, lambda config, epoch: config["x"]).run(OptunaSearch("tpe", concurrency=2), slots=slots)
         for slots in (1, 5)
     ]
     assert runs[0] == runs[1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.samplers import TPESampler
+from tests.search.harness import Curve, SearchLoop
 
 from headwater.search import (
     ASHA,
@@ -26,7 +27,6 @@ from headwater.search import (
     Searcher,
     SyncBOHB,
 )
-from headwater.search.simulation import Curve, SimulatedStudy
 from headwater.space import Config, Space, choice, loguniform, quniform, randint, uniform
 from headwater.trials import Report, Status, TrialRecord
 
@@ -93,7 +93,7 @@ def stumble(config: Config, epoch: int) -> float:
 def run(
     name: str, space: Space | None = None, num_trials: int | None = 9, *, curve: Curve = climb, **machine: Any
 ) -> Sequence[TrialRecord]:
-    study = SimulatedStudy(make_problem(name, space, num_trials), curve, num_epochs=9)
+    study = SearchLoop(make_problem(name, space, num_trials), curve, num_epochs=9)
     return study.run(BUILDS[name], **machine)
 
 
@@ -140,7 +140,7 @@ def test_neither_parallelism_nor_the_order_of_results_changes_the_record(
 @pytest.mark.parametrize("name", ["asha of tpe", "bohb", "sync-bohb", "hyperband of tpe, two at once", "pbt", "median"])
 def test_nor_does_it_where_models_have_many_results(name: str) -> None:
     problem = replace(make_problem(name, num_trials=60), max_epochs=27)
-    first, second = (SimulatedStudy(problem, stumble, num_epochs=27) for _ in range(2))
+    first, second = (SearchLoop(problem, stumble, num_epochs=27) for _ in range(2))
     assert first.run(BUILDS[name], slots=11, seed=5) == second.run(BUILDS[name])
 
 
@@ -153,7 +153,7 @@ def test_storms_of_failures_and_nan_change_nothing_about_that(name: str, seed: i
 @every_searcher
 @pytest.mark.parametrize("num_epochs", [1, 5, 30])
 def test_the_training_function_may_end_before_or_after_the_limit(name: str, num_epochs: int) -> None:
-    first, second = (SimulatedStudy(make_problem(name), climb, num_epochs=num_epochs) for _ in range(2))
+    first, second = (SearchLoop(make_problem(name), climb, num_epochs=num_epochs) for _ in range(2))
     records = first.run(BUILDS[name], slots=4, seed=0)
     assert records == second.run(BUILDS[name])
     assert len(records) == 9
@@ -169,7 +169,7 @@ def test_no_more_trials_are_proposed_than_asked_for(name: str, num_trials: int) 
 
 @every_searcher
 def test_no_trial_trains_longer_than_the_limit(name: str) -> None:
-    study = SimulatedStudy(make_problem(name), climb, num_epochs=30)
+    study = SearchLoop(make_problem(name), climb, num_epochs=30)
     ends = {record.epochs for record in study.run(BUILDS[name]) if record.status is Status.PAUSED}
     assert all(end <= 9 for end in ends)
 
@@ -217,7 +217,7 @@ def test_resuming_after_each_report_equals_no_interruption(name: str, curve: Cur
     whole = run(name, curve=curve)
     num_reports = sum(len(record.history) for record in whole)
     for cut in range(0, num_reports + 1, 7 if name in SLOW else 1):
-        study = SimulatedStudy(make_problem(name), curve, num_epochs=9)
+        study = SearchLoop(make_problem(name), curve, num_epochs=9)
         study.run(BUILDS[name], slots=3, seed=cut, max_reports=cut)
         assert study.run(BUILDS[name], slots=2, seed=cut + 1) == whole
 
@@ -227,14 +227,14 @@ def test_resuming_equals_no_interruption_when_a_finite_space_runs_out(name: str)
     whole = run(name, FINITE, None)
     num_reports = sum(len(record.history) for record in whole)
     for cut in range(3, num_reports, 25 if name in SLOW else 5):
-        study = SimulatedStudy(make_problem(name, FINITE, None), climb, num_epochs=9)
+        study = SearchLoop(make_problem(name, FINITE, None), climb, num_epochs=9)
         study.run(BUILDS[name], slots=3, seed=cut, max_reports=cut)
         assert study.run(BUILDS[name], slots=2, seed=cut + 1) == whole
 
 
 @every_learning_searcher
 def test_resuming_again_and_again_equals_no_interruption(name: str) -> None:
-    study = SimulatedStudy(make_problem(name), stumble, num_epochs=9)
+    study = SearchLoop(make_problem(name), stumble, num_epochs=9)
     for seed in range(12):
         records = study.run(BUILDS[name], slots=4, seed=seed, max_reports=7)
     assert records == run(name, curve=stumble)
@@ -242,7 +242,7 @@ def test_resuming_again_and_again_equals_no_interruption(name: str) -> None:
 
 @every_searcher
 def test_a_resumed_search_begins_with_what_was_under_way(name: str) -> None:
-    study = SimulatedStudy(make_problem(name), climb, num_epochs=9)
+    study = SearchLoop(make_problem(name), climb, num_epochs=9)
     records = study.run(BUILDS[name], slots=3, seed=2, max_reports=5)
     under_way = {record.number for record in records if record.status is Status.RUNNING}
     proposed = BUILDS[name](make_problem(name, known=tuple(records))).propose(100)
@@ -252,7 +252,7 @@ def test_a_resumed_search_begins_with_what_was_under_way(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in BUILDS if not name.startswith("pbt")))
 def test_a_finished_study_can_be_given_more_trials(name: str) -> None:
-    study = SimulatedStudy(make_problem(name), climb, num_epochs=9)
+    study = SearchLoop(make_problem(name), climb, num_epochs=9)
     study.run(BUILDS[name], num_trials=4, slots=3, seed=0)
     extended = study.run(BUILDS[name], num_trials=9, slots=3, seed=1)
     for record, at_once in zip(extended, run(name), strict=True):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.store import Lease, open_store
+from headwater.store import Batch, Lease, open_store, read_spans
+from headwater.trials import Span, SpanPurpose
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
 
@@ -36,6 +37,7 @@ def test_an_old_record_is_read_as_it_is(old: Path) -> None:
         assert store.study().name == "train-1"
         assert [trial.epochs for trial in store.trials(1)] == [2, 2, 2]
         assert store.read_lease(1) is None
+        assert read_spans(store) == []
     assert read_version(old) == 1
 
 
@@ -45,7 +47,23 @@ def test_an_old_record_that_is_written_gets_what_it_lacked(old: Path) -> None:
     with open_store(old) as store:
         assert len(store.study().uuid) == 32
         assert [trial.epochs for trial in store.trials(1)] == [2, 2, 2]
-    assert read_version(old) == 2
+    assert read_version(old) == 3
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_old_record_takes_spans_once_it_is_written(old: Path, version: int) -> None:
+    if version == 2:
+        open_store(old).close()
+        connection = sqlite3.connect(old)
+        connection.executescript("DROP TABLE spans; UPDATE headwater_schema_version SET version = 2")
+        connection.close()
+    assert read_version(old) == version
+    purpose = SpanPurpose.LANES
+    span = Span(study="train-1", device="cpu:0", purpose=purpose, trials=(0, 2), begin_s=1.5, end_s=2.25)
+    with open_store(old) as store:
+        store.write(1, Batch(spans=(span,)))
+    with open_store(old, create=False) as store:
+        assert read_spans(store) == [span]
 
 
 def test_of_many_that_open_an_old_record_at_once_one_changes_it(old: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from headwater.conduct.tally import Tally
 from headwater.store import Recorder, Store, StudyInfo, Transition
-from headwater.trials import Lane, Report, Status, Watcher
+from headwater.trials import Lane, Report, Silence, Status, Watcher
 
 
 class Listener(Protocol):
@@ -54,8 +54,9 @@ class StudyLog:
         self._watcher.end()
 
     def pulse(self) -> None:
-        """Show where the study stands."""
-        self._watcher.pulse(self.tally.pulse())
+        """Show where the study stands, if anybody looks."""
+        if not isinstance(self._watcher, Silence):
+            self._watcher.pulse(self.tally.pulse())
 
     def tell(self, text: str, lanes: Sequence[Lane] = (), kind: str = "study") -> None:
         """Note something worth a line."""

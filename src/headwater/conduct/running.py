@@ -57,6 +57,11 @@ class RunningPlacement:
         """Whether groups take turns in it."""
         return len(self.placement.groups) > 1
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The trials that are in it now."""
+        return tuple(number for group in self.groups.values() for number in group.numbers)
+
     def add(self, groups: Sequence[TrialGroup]) -> None:
         """Take in groups that train there."""
         self.groups |= {group.key: RunningGroup.start(group) for group in groups}
@@ -73,6 +78,10 @@ class RunningPlacements:
 
     def __getitem__(self, key: int) -> RunningPlacement:
         return self._placements[key]
+
+    def get(self, key: int) -> RunningPlacement | None:
+        """Return a placement; None where it is over."""
+        return self._placements.get(key)
 
     def __iter__(self) -> Iterator[RunningPlacement]:
         return iter(list(self._placements.values()))

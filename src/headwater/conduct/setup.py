@@ -12,6 +12,7 @@ from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
 from headwater.conduct.packing import HURRIED_UNITS, MAX_UNITS, Packer
 from headwater.conduct.saving import SavingRule, TrialStates
+from headwater.conduct.spans import SpanLog
 from headwater.conduct.waiting import WaitingLanes
 from headwater.plan import Packing
 from headwater.search import Searcher
@@ -40,6 +41,8 @@ class StudySetup:
     """Whether a group gets all devices that are idle when it is placed."""
     keys: Iterator[int] = field(default_factory=count)
     """What numbers placements; conductors that share devices share it."""
+    earlier_s: float = 0.0
+    """How many seconds of spans earlier runs have recorded; those of this one come after them."""
 
 
 def open_states(setup: StudySetup) -> TrialStates:
@@ -52,6 +55,12 @@ def open_states(setup: StudySetup) -> TrialStates:
     every = setup.save_every if setup.recorder.store.is_shared else None
     rule = SavingRule(every, setup.limits.deadline.clock)
     return TrialStates(StateFiles(setup.brief.states, note_kept), rule, Objective(info.metric, info.mode), setup.known)
+
+
+def open_spans(setup: StudySetup) -> SpanLog:
+    """Return what makes spans of events, in seconds since the run began."""
+    origin_s = setup.limits.deadline.begin_s - setup.earlier_s
+    return SpanLog(setup.recorder.info.name, origin_s, setup.recorder.add_span)
 
 
 def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from headwater.conduct.listeners import StudyLog
 from headwater.conduct.losses import Losses, Verdict
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
-from headwater.conduct.setup import StudySetup, name_learnt, open_states, open_waiting
+from headwater.conduct.setup import StudySetup, name_learnt, open_spans, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
@@ -55,12 +54,13 @@ class StudyConductor:
         """Why the run ends before its trials do; None where it does not."""
         self._setup = setup
         self._info = setup.recorder.info
-        self._tally = Tally(self._info, setup.limits.num_trials, setup.known)
+        self._tally = Tally(self._info, setup.limits.num_trials, setup.known, setup.limits.deadline.clock)
         self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
         self._states = open_states(setup)
         self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
         self._waiting = open_waiting(setup, self._tell_lanes)
         self._running = RunningPlacements()
+        self._spans = open_spans(setup)
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
@@ -94,15 +94,21 @@ class StudyConductor:
                 as_ranks=self._setup.brief.divides and len(devices) > 1 and work.purpose is Purpose.TRAIN,
                 purpose=work.purpose,
                 num_devices=len(self._devices),
-                seconds_left=self._find_time(),
+                seconds_left=self._setup.limits.seconds_left,
             )
             self._running.add(placement, work)
+            self._spans.begin(placement, self._setup.limits.deadline.clock())
             placements.append(placement)
         return placements
 
     def hear(self, event: Event) -> Order | None:
         """Take in what happened, and say what a group that reported is to do."""
         self.end.listen()
+        order = self._hear(event)
+        self._spans.hear(event, self._running.get(event.key))
+        return order
+
+    def _hear(self, event: Event) -> Order | None:
         if isinstance(event, Measured):
             self._hear_measured(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
@@ -158,6 +164,7 @@ class StudyConductor:
         """Conclude a run that has come to its end."""
         self._states.keep_unfinished()
         self._log.end()
+        self._setup.recorder.flush()
 
     def close(self) -> None:
         """Let go of whoever watches, however the run ended."""
@@ -205,12 +212,6 @@ class StudyConductor:
         lanes = self._trials.open_more(self._waiting.num_lanes)
         self._waiting.packer.assign(lanes)
         self._waiting.add(lanes)
-
-    def _find_time(self) -> float | None:
-        """Return how many seconds the run has left but for what comes after it; None where they are not counted."""
-        limits = self._setup.limits
-        seconds = limits.deadline.seconds_left - (limits.reserve(0.0) if limits.reserve else 0.0)
-        return None if math.isinf(seconds) else seconds
 
     def _find_mates(self, running: RunningPlacement) -> Order | None:
         """Return groups that join a pack in which one has reported or ended: they can start where some of it stand."""

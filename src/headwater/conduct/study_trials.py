@@ -52,6 +52,7 @@ class StudyTrials:
         self.num_epochs = 0
         """How many epochs a trial trains, as far as its function has said so."""
         self._searcher = searcher
+        self._take_dropped = searcher.take_dropped if isinstance(searcher, Dropping) else tuple
         self._limits = limits
         self._log = log
         self._states = states
@@ -127,7 +128,7 @@ class StudyTrials:
         if 2 * num_waiting > OPENED_AHEAD:
             return ()
         segments = self._searcher.propose(OPENED_AHEAD - num_waiting)
-        dropped = self._searcher.take_dropped() if isinstance(self._searcher, Dropping) else ()
+        dropped: Sequence[int] = self._take_dropped()
         moves = [self._log.move(number, Status.STOPPED, self.epoch_of) for number in dropped]
         self._log.recorder.write(transitions=moves)
         for number in dropped:

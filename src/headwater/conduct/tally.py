@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from headwater.conduct.standings import Standings
 from headwater.store import StudyInfo
@@ -21,7 +21,13 @@ ENOUGH_SHARE = 0.25
 class Tally:
     """The figures of one run; trials that an earlier run finished count as done."""
 
-    def __init__(self, info: StudyInfo, num_total: int | None, known: Sequence[TrialRecord] = ()) -> None:
+    def __init__(
+        self,
+        info: StudyInfo,
+        num_total: int | None,
+        known: Sequence[TrialRecord] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.num_lane_steps = 0
         self.num_epochs = 0
         """How many epochs the trials of the running group train."""
@@ -33,7 +39,8 @@ class Tally:
         self._num_total = num_total
         self._trains_all = info.settings.get("search") in WHOLE_SEARCHES
         self._pauses = False
-        self._start = time.perf_counter()
+        self._clock = clock
+        self._start = clock()
         self._begun = {record.number: record.epochs for record in known}
         self._num_known_epochs = sum(self._begun.values())
         self._num_ended_epochs = 0
@@ -50,7 +57,7 @@ class Tally:
     @property
     def seconds(self) -> float:
         """How long the run has taken."""
-        return time.perf_counter() - self._start
+        return self._clock() - self._start
 
     def begin(self, lanes: Sequence[Lane]) -> None:
         """Take in what is about to train."""

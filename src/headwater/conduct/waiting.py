@@ -37,6 +37,7 @@ class WaitingLanes:
         self._groups: deque[TrialGroup] = deque()
         self._fixed: deque[TrialGroup] = deque()
         self._measuring: set[Key] = set()
+        self._is_measuring_cost = False
         self._is_stale = False
 
     @property
@@ -69,7 +70,8 @@ class WaitingLanes:
         waiting = [*self._fixed, *self._groups]
         if not waiting:
             return None
-        if self.packer.wants_cost(waiting):
+        if not self._is_measuring_cost and self.packer.wants_cost(waiting):
+            self._is_measuring_cost = True
             return Work(purpose=Purpose.LOADING, groups=(waiting[0],))
         pack = self.packer.take(waiting)
         self._remove(pack)
@@ -95,6 +97,8 @@ class WaitingLanes:
         """Let work wait again that could not be done; what was to be measured is measured again."""
         if work.wanted is not None:
             self._measuring.discard(work.wanted.kind)
+        elif work.purpose is Purpose.LOADING:
+            self._is_measuring_cost = False
         elif work.purpose is Purpose.TRAIN:
             self.add_groups(work.groups)
 
@@ -112,6 +116,7 @@ class WaitingLanes:
 
     def take_cost(self, group: TrialGroup, cost: LoadingCost | None) -> None:
         """Learn what loading costs."""
+        self._is_measuring_cost = False
         self.packer.take_cost(group, cost)
 
     def part(self, ending: Ending) -> None:

@@ -5,14 +5,22 @@ from headwater.execute.choosing import EXECUTORS, build_executor, check_executor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
+from headwater.execute.simulated import DeviceJoin, DeviceLoss, SimulatedClock, SimulatedExecutor
+from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
 
 __all__ = [
     "EXECUTORS",
     "AutoExecutor",
+    "DeviceJoin",
+    "DeviceLoss",
     "Executor",
     "InlineExecutor",
     "ProcessExecutor",
+    "SimulatedClock",
+    "SimulatedExecutor",
+    "SimulatedTimes",
     "build_executor",
     "check_executor",
     "count_cores",
+    "read_epoch_times",
 ]

@@ -4,6 +4,7 @@ from headwater.store.folder import Folder, remove_folder
 from headwater.store.leases import Lease, Waiting, ask_to_stop, find_asker, find_runner
 from headwater.store.recorder import Recorder, read_shown
 from headwater.store.runner import Runner
+from headwater.store.spans import read_spans
 from headwater.store.state_files import StateFiles
 from headwater.store.states import KEPT, find_states, has_states, place_states
 from headwater.store.store import Store, open_store
@@ -31,5 +32,6 @@ __all__ = [
     "open_store",
     "place_states",
     "read_shown",
+    "read_spans",
     "remove_folder",
 ]

@@ -93,6 +93,8 @@ def remove_folder(url: str) -> None:
 
     system, folder = url_to_fs(url)
     with suppress(FileNotFoundError):
+        for path in system.find(folder):  # one by one: in memory, fsspec looks through all files for each of a folder's
+            system.rm_file(path)
         system.rm(folder, recursive=True)
 
 

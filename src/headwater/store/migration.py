@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, select, text, update
 
-from headwater.store.schema import LEASES, SCHEMA_VERSION, STUDIES, VERSIONS
+from headwater.store.schema import LEASES, SCHEMA_VERSION, SPANS, STUDIES, VERSIONS
 
 
 def migrate(connection: Connection) -> None:
@@ -17,4 +17,6 @@ def migrate(connection: Connection) -> None:
         LEASES.create(connection)
         for study_id in connection.execute(select(STUDIES.c.id)).scalars().all():
             connection.execute(update(STUDIES).where(STUDIES.c.id == study_id).values(uuid=uuid4().hex))
+    if version < 3:
+        SPANS.create(connection)
     connection.execute(update(VERSIONS).values(version=SCHEMA_VERSION))

@@ -7,14 +7,14 @@ space can be shown it. With it go the domains that conditions chose for it, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headwater.space import Config, Domain, Space
 from headwater.store.leases import Lease
 from headwater.store.store import Store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Lane, Profile, Report, TrialRecord
+from headwater.trials import Lane, Profile, Report, Span, TrialRecord
 
 
 class Recorder:
@@ -25,6 +25,7 @@ class Recorder:
         self.store = store
         self.lease = lease
         self._space = space
+        self._spans: list[Span] = []
 
     def add(self, lanes: Sequence[Lane]) -> None:
         """Record trials that are about to start."""
@@ -34,13 +35,21 @@ class Recorder:
     def write(self, reports: Sequence[Report] = (), transitions: Sequence[Transition] = ()) -> None:
         """Record what a group reported and what became of its trials."""
         if reports or transitions:
-            batch = Batch(reports=tuple(reports), transitions=tuple(transitions))
-            self.store.write(self.info.id, batch, fence=self._fence)
+            self._write(Batch(reports=tuple(reports), transitions=tuple(transitions)))
+
+    def add_span(self, span: Span) -> None:
+        """Record who sat on a device, together with what is written next."""
+        self._spans.append(span)
+
+    def flush(self) -> None:
+        """Write what waits to be written together with something else."""
+        if self._spans:
+            self._write(Batch())
 
     def note(self, kind: str, text: str, lanes: Sequence[Lane] = ()) -> None:
         """Record a remark on these trials, or on the study."""
         notes = [Note(kind=kind, text=text, number=lane.number) for lane in lanes] or [Note(kind=kind, text=text)]
-        self.store.write(self.info.id, Batch(notes=tuple(notes)), fence=self._fence)
+        self._write(Batch(notes=tuple(notes)))
 
     def add_profile(self, profile: Profile) -> None:
         """Record how many lanes were chosen for some of the trials, and why."""
@@ -54,9 +63,14 @@ class Recorder:
         """Read every trial back."""
         return tuple(self.store.trials(self.info.id, lambda stored: self._space.decode(stored["codes"])))
 
+    def _write(self, batch: Batch) -> None:
+        batch, self._spans = replace(batch, spans=tuple(self._spans)), []
+        self.store.write(self.info.id, batch, fence=self._fence)
+
     @property
     def _fence(self) -> int | None:
-        return None if self.lease is None else self.lease.fence
+        """What shows that the study is still this run's; in memory nobody else could have it."""
+        return None if self.lease is None or not self.store.is_shared else self.lease.fence
 
     def _store_config(self, config: Config) -> dict[str, Any]:  # Any: JSON values
         stored: dict[str, Any] = {"codes": self._space.encode(config), "shown": self._space.show(config)}

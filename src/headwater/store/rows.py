@@ -23,7 +23,7 @@ from headwater.store.encoding import clean_text, encode_json
 from headwater.store.runner import Runner
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import Report, Span, SpanPurpose, Status, TrialRecord
 
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
@@ -144,6 +144,37 @@ def write_note(study_id: int, note: Note, now: float) -> Values:
         "text": clean_text(note.text),
         "time": now,
     }
+
+
+def write_span(study_id: int, span: Span) -> Values:
+    """The row of a span."""
+    return {
+        "study_id": study_id,
+        "device": span.device,
+        "purpose": span.purpose.value,
+        "trials": encode_json(list(span.trials)),
+        "begin_s": span.begin_s,
+        "end_s": span.end_s,
+    }
+
+
+def read_span(study: str, row: Values) -> Span:
+    """The span that a row of its table describes.
+
+    Raises:
+        StoreError: A value in it is not what it must be.
+    """
+    trials = read_json("trials", row["trials"])
+    if row["purpose"] not in list(SpanPurpose) or not isinstance(trials, list):
+        raise StoreError(f"its purpose is {row['purpose']!r:.40}, and its trials are {trials!r:.40}")
+    return Span(
+        study=study,
+        device=read_text("device", row["device"]),
+        purpose=SpanPurpose(row["purpose"]),
+        trials=tuple(read_whole("trial", number) for number in trials),
+        begin_s=read_time("begin", row["begin_s"]),
+        end_s=read_time("end", row["end_s"]),
+    )
 
 
 def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # Any: see Values

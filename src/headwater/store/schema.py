@@ -15,7 +15,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised by one whenever a table changes, with a step in `migration`; a higher one is refused, never guessed at."""
 
 METADATA = MetaData()
@@ -114,4 +114,17 @@ FACTS = Table(
     Column("value", Text, nullable=False),
     Column("time", Double, nullable=False),
     Index("facts_by_study", "study_id"),
+)
+
+SPANS = Table(
+    "spans",
+    METADATA,
+    Column("sequence", _SEQUENCE, primary_key=True),
+    Column("study_id", ForeignKey("studies.id"), nullable=False),
+    Column("device", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("trials", Text, nullable=False),
+    Column("begin_s", Double, nullable=False),
+    Column("end_s", Double, nullable=False),
+    Index("spans_by_study", "study_id"),
 )

@@ -21,9 +21,9 @@ from headwater.store.encoding import encode_json
 from headwater.store.engine import Database, explain_failure, insert_once, open_database
 from headwater.store.rows import Decode, Values
 from headwater.store.runner import Runner
-from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, STUDIES, TRANSITIONS, TRIALS
+from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo
-from headwater.trials import TrialRecord
+from headwater.trials import Span, TrialRecord
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ def open_store(url: str | Path | None = None, *, create: bool = True, clock: Cal
         StoreError: There is no such store, or it cannot be used as asked; the message says what can be done.
     """
     return Store(open_database(url, create=create), clock)
+
+
+_INSERT_TRANSITIONS = insert(TRANSITIONS)
+_INSERT_NOTES = insert(NOTES)
+_INSERT_SPANS = insert(SPANS)
 
 
 class Store:
@@ -198,11 +203,13 @@ class Store:
         reports = [rows.write_report(study_id, report, now) for report in batch.reports]
         transitions = [rows.write_transition(study_id, transition, now) for transition in batch.transitions]
         notes = [rows.write_note(study_id, note, now) for note in batch.notes]
+        spans = [rows.write_span(study_id, span) for span in batch.spans]
         conflict = f"study {study_id} lacks a trial that this batch is about; add_trials comes first"
         with self._writing(conflict, study_id, fence) as connection:
             _insert(connection, self._insert_reports, reports)
-            _insert(connection, insert(TRANSITIONS), transitions)
-            _insert(connection, insert(NOTES), notes)
+            _insert(connection, _INSERT_TRANSITIONS, transitions)
+            _insert(connection, _INSERT_NOTES, notes)
+            _insert(connection, _INSERT_SPANS, spans)
 
     def trials(
         self, study_id: int, decode: Decode | None = None, damaged: list[str] | None = None
@@ -227,6 +234,16 @@ class Store:
         with self._reading() as connection:
             found = connection.execute(query).all()
         return _read_sound([("a note", partial(rows.read_note, *row)) for row in found], damaged)
+
+    def spans(self, info: StudyInfo) -> list[Span]:
+        """Return which trials of a study sat on which device, in the order in which they left it."""
+        if self._database.version < 3:
+            return []
+        names = ("device", "purpose", "trials", "begin_s", "end_s")
+        query = select(*(SPANS.c[name] for name in names)).where(SPANS.c.study_id == info.id)
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(SPANS.c.sequence)).mappings().all()
+        return _read_sound([("a span", partial(rows.read_span, info.name, {**row})) for row in found], [])
 
     def add_fact(self, study_id: int, key: str, value: Any, *, fence: int | None = None) -> None:  # Any: a JSON value
         """Record a measurement or a choice, such as the number of lanes; earlier values under `key` stay below it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import StoreError
-from headwater.trials import Report, Status
+from headwater.trials import Report, Span, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +77,4 @@ class Batch:
     reports: tuple[Report, ...] = ()
     transitions: tuple[Transition, ...] = ()
     notes: tuple[Note, ...] = ()
+    spans: tuple[Span, ...] = ()

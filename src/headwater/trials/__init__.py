@@ -34,6 +34,7 @@ from headwater.trials.records import (
 )
 from headwater.trials.replicas import average_replicas
 from headwater.trials.result import Result
+from headwater.trials.spans import Span, SpanPurpose
 from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
 from headwater.trials.watching import Pulse, Silence, Watcher
 
@@ -77,6 +78,8 @@ __all__ = [
     "Segment",
     "Silence",
     "Slope",
+    "Span",
+    "SpanPurpose",
     "StartCheck",
     "Started",
     "StatesPlace",

@@ -1,8 +1,4 @@
-"""A study without training: what a searcher does when learning curves come from a function.
-
-Nothing but the searcher is real, so a study of thousands of trials takes a second. It serves to compare searchers, and
-to see that a searcher of one's own keeps the contract.
-"""
+"""A loop that knows nothing but the contract of searchers: results come in any order, and it is cut anywhere."""
 
 from __future__ import annotations
 
@@ -20,14 +16,8 @@ Curve: TypeAlias = Callable[[Config, int], float]
 """The metric of a configuration at the end of an epoch; an exception fails the trial."""
 
 
-class SimulatedStudy:
-    """A study whose training function ends after `num_epochs`, and takes no time.
-
-    ```python
-    study = SimulatedStudy(Problem(space=space, metric="loss", mode="min", num_trials=100), curve)
-    records = study.run(ASHA(), slots=8)
-    ```
-    """
+class SearchLoop:
+    """Trains one epoch of one trial at a time, up to `num_epochs`, and asserts that what is proposed can be trained."""
 
     def __init__(self, problem: Problem, curve: Curve, num_epochs: int = 20) -> None:
         self.num_epochs = num_epochs
@@ -67,7 +57,7 @@ class SimulatedStudy:
 class _Loop:
     """Trains one epoch of one trial at a time."""
 
-    def __init__(self, study: SimulatedStudy, searcher: Searcher, metric: str) -> None:
+    def __init__(self, study: SearchLoop, searcher: Searcher, metric: str) -> None:
         self.running: dict[int, Segment] = {}
         self._study = study
         self._searcher = searcher

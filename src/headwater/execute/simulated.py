@@ -1,0 +1,168 @@
+"""The executor of no machine: nothing trains, metrics come from a function, and the clock jumps from event to event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import TypeAlias
+
+from headwater.conduct.protocol import Conductor
+from headwater.errors import StudyError
+from headwater.execute.simulated_placement import Curve, Script, SimulatedPlacement
+from headwater.execute.simulated_times import SimulatedTimes
+from headwater.trials import Device, Event, Expected, Lost, Noted, Order, Placement, Stepped
+
+QUIET = (Expected, Noted, Stepped)
+"""Events after which nothing else could be placed."""
+
+
+class SimulatedClock:
+    """Stands still until something happens."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Tell how many seconds have passed."""
+        return self._now
+
+    def jump_to(self, time_s: float) -> None:
+        """Let it be so late; it never goes back."""
+        self._now = max(self._now, time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJoin:
+    """A device comes."""
+
+    time_s: float
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoss:
+    """A device is gone from one moment to the next, with what it trains."""
+
+    time_s: float
+    name: str
+
+
+Change: TypeAlias = DeviceJoin | DeviceLoss
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A placement on its devices; one that was lost does nothing more."""
+
+    placement: Placement
+    script: Script
+    is_lost: bool = field(default=False)
+
+
+class SimulatedExecutor:
+    """Runs placements on devices that are not there, as fast as the conductor decides.
+
+    ```python
+    times = SimulatedTimes(epoch_s=lambda config, num_lanes, kind: 10.0 + num_lanes)
+    devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(1000)]
+    executor = SimulatedExecutor(devices, lambda config, epoch: {"loss": config["lr"] / epoch}, times)
+    result = hw.Study(train, ..., executor=executor).run(num_trials=10_000)
+    ```
+
+    The conductor cannot tell it from any other executor, so what a study would do on a cluster is seen in seconds. All
+    seconds, deadlines and spans of such a study are those of the simulated clock.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        curve: Curve,
+        times: SimulatedTimes,
+        clock: SimulatedClock | None = None,
+        changes: Sequence[Change] = (),
+    ) -> None:
+        self.clock = clock or SimulatedClock()
+        self._curve = curve
+        self._times = times
+        self._idle = {device.name: device for device in devices}
+        self._busy: dict[str, tuple[Device, _Running]] = {}
+        self._order = count()
+        self._agenda: list[tuple[float, int, _Running | Change]] = []
+        self._num_joins = sum(isinstance(change, DeviceJoin) for change in changes)
+        for change in changes:
+            self._schedule(change.time_s, change)
+
+    def list_devices(self) -> Sequence[Device]:
+        """Return the devices that are there now."""
+        return [*self._idle.values(), *(device for device, _ in self._busy.values())]
+
+    def run(self, conductor: Conductor) -> None:
+        """Run until the conductor has nothing more to place and nothing is under way.
+
+        Raises:
+            StudyError: All devices are lost, and none will join.
+        """
+        self._place(conductor)
+        while self._busy or not self._idle:
+            if not self._busy and not self._num_joins:
+                raise StudyError(
+                    f"no device is left after {self.clock():g} s of the simulation, and none joins later; add a "
+                    "DeviceJoin to the changes, or resume the study on other devices"
+                )
+            time_s, _, item = heappop(self._agenda)
+            self.clock.jump_to(time_s)
+            if isinstance(item, _Running):
+                self._advance(item, conductor)
+            else:
+                self._change(item, conductor)
+
+    def close(self) -> None:
+        """Do nothing: there was nothing."""
+
+    def _schedule(self, time_s: float, item: _Running | Change) -> None:
+        heappush(self._agenda, (time_s, next(self._order), item))
+
+    def _place(self, conductor: Conductor) -> None:
+        for placement in conductor.place(list(self._idle.values())) if self._idle else ():
+            brief, kind = conductor.brief(placement.study), self._idle[placement.devices[0]].kind
+            script = SimulatedPlacement(placement, brief, kind, self._curve, self._times).play()
+            running = _Running(placement, script)
+            self._busy |= {name: (self._idle.pop(name), running) for name in placement.devices}
+            self._schedule(self.clock(), running)
+
+    def _advance(self, running: _Running, conductor: Conductor) -> None:
+        """Go on with a placement until it takes time, or is over."""
+        answer: Order | None = None
+        while not running.is_lost:
+            try:
+                wanted = running.script.send(answer)
+            except StopIteration:
+                self._idle |= {name: self._busy.pop(name)[0] for name in running.placement.devices}
+                self._place(conductor)
+                return
+            if not isinstance(wanted, Event):
+                self._schedule(self.clock() + wanted, running)
+                return
+            answer = self._tell(wanted, running, conductor)
+
+    def _tell(self, event: Event, running: _Running, conductor: Conductor) -> Order | None:
+        order = conductor.hear(replace(event, device=running.placement.devices[0], time_s=self.clock()))
+        if not isinstance(event, QUIET):
+            self._place(conductor)
+        return order
+
+    def _change(self, change: Change, conductor: Conductor) -> None:
+        if isinstance(change, DeviceJoin):
+            self._num_joins -= 1
+            self._idle[change.device.name] = change.device
+        elif self._idle.pop(change.name, None) is None and change.name in self._busy:
+            self._lose(self._busy[change.name][1], change.name, conductor)
+        self._place(conductor)
+
+    def _lose(self, running: _Running, name: str, conductor: Conductor) -> None:
+        running.is_lost = True
+        devices = {other: self._busy.pop(other)[0] for other in running.placement.devices}
+        self._idle |= {other: device for other, device in devices.items() if other != name}
+        self._tell(Lost(key=running.placement.key, reason=f"the device {name} is gone"), running, conductor)

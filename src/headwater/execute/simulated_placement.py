@@ -1,0 +1,156 @@
+"""What a simulated device does with a placement: a script of events, and of seconds that pass between them."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeAlias
+
+from headwater.execute.simulated_times import SimulatedTimes
+from headwater.space import Config
+from headwater.store import Folder
+from headwater.store.state_files import name_kept, name_state
+from headwater.store.state_format import StateHeader, seal_state
+from headwater.trials import (
+    Brief,
+    Ended,
+    Ending,
+    Event,
+    Expected,
+    Lane,
+    Measured,
+    Order,
+    Outcome,
+    Placement,
+    Purpose,
+    Report,
+    Reported,
+    Saved,
+    Started,
+    Stepped,
+    TrialGroup,
+)
+
+Curve: TypeAlias = Callable[[Config, int], Mapping[str, float]]
+"""What a configuration reports at the end of an epoch; an exception fails the trial."""
+Script: TypeAlias = Generator[float | Event, Order | None, None]
+"""Yields seconds that pass, and events, which are answered."""
+
+_NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
+_NO_STATE = json.dumps({"$map": [["is_inherited", False]]})
+
+
+class SimulatedPlacement:
+    """One placement on one device, whose events are those of a worker that trains."""
+
+    def __init__(self, placement: Placement, brief: Brief, kind: str, curve: Curve, times: SimulatedTimes) -> None:
+        self.placement = placement
+        self._brief = brief
+        self._kind = kind
+        self._curve = curve
+        self._times = times
+        self._scale = None if brief.surrogate is None else brief.surrogate.at
+        self._states = Folder(brief.states.url)
+        self._is_pack = len(placement.groups) > 1
+        self._groups = [_Group(group) for group in placement.groups]
+        self._loaded: set[int] = set()
+
+    def play(self) -> Script:
+        """Go through all of it."""
+        yield self._times.start_s
+        if self.placement.purpose is not Purpose.TRAIN:
+            lanes = self.placement.groups[0].lanes
+            finding, seconds = self._times.measure(self.placement.purpose, lanes, self._kind, self._scale)
+            yield seconds
+            yield Measured(key=self.placement.key, finding=finding)
+            return
+        while self._groups:
+            group = min(self._groups, key=lambda one: (self._trains(one), one.epoch))
+            if not group.has_started:
+                yield from self._start(group)
+            if self._trains(group):
+                yield from self._train_epoch(group)
+            else:
+                yield from self._end(group, Outcome.DONE)
+
+    def _trains(self, group: _Group) -> bool:
+        return bool(group.lanes) and group.epoch < self._times.num_epochs
+
+    def _start(self, group: _Group) -> Script:
+        group.has_started = True
+        order = yield Started(key=self.placement.key, group=group.key)
+        if order is not None and order.leave:
+            group.lanes = []
+        else:
+            yield Expected(key=self.placement.key, group=group.key, num_epochs=self._times.num_epochs)
+
+    def _train_epoch(self, group: _Group) -> Script:
+        seconds = self._times.time_epoch(group.lanes, self._kind, self._scale) + self._is_pack * self._times.switch_s
+        seconds -= self._times.load_s if group.epoch in self._loaded else 0.0
+        self._loaded |= {group.epoch} if self._is_pack else set()
+        yield seconds
+        group.epoch += 1
+        try:
+            reports = tuple(
+                Report(number=lane.number, epoch=group.epoch, metrics=self._curve(lane.config, group.epoch))
+                for lane in group.lanes
+            )
+        except Exception:  # it stands for the trial's own code
+            yield from self._end(group, Outcome.RAISED, traceback.format_exc(), seconds)
+            return
+        num_steps = self._times.num_steps
+        yield Stepped(key=self.placement.key, group=group.key, num_lane_steps=num_steps * len(reports))
+        order = yield Reported(
+            key=self.placement.key,
+            group=group.key,
+            reports=reports,
+            num_steps=num_steps * (group.epoch - group.start_epoch),
+            seconds=seconds,
+        )
+        assert order is not None, "a report gets an order"
+        if order.save or order.keep is not None or self._is_pack:
+            yield from self._save(group, order)
+        group.lanes = [lane for lane in group.lanes if lane.number not in order.leave]
+
+    def _save(self, group: _Group, order: Order) -> Script:
+        seconds = self._times.save_s * (len(order.save) + (order.keep is not None))
+        yield seconds
+        for number in order.save:
+            self._write(name_state(number, group.epoch), number, group.epoch)
+        kept = None if order.keep is None else (order.keep, group.epoch)
+        if kept is not None:
+            self._write(name_kept(*kept), *kept)
+        epochs = dict.fromkeys(order.save, group.epoch)
+        answer = yield Saved(key=self.placement.key, group=group.key, epochs=epochs, kept=kept, seconds=seconds)
+        self._join(answer)
+
+    def _end(self, group: _Group, outcome: Outcome, error: str = "", seconds: float = 0.0) -> Script:
+        self._groups.remove(group)
+        num_lane_steps = self._times.num_steps * (group.epoch - group.start_epoch) * len(group.lanes)
+        answer = yield Ended(
+            key=self.placement.key,
+            group=group.key,
+            ending=Ending(outcome=outcome, lanes=(), error=error, num_lane_steps=num_lane_steps),
+            numbers=tuple(lane.number for lane in group.lanes),
+            seconds=seconds,
+        )
+        self._join(answer)
+
+    def _join(self, answer: Order | None) -> None:
+        self._groups += [_Group(group) for group in (() if answer is None else answer.join)]
+
+    def _write(self, name: str, number: int, epoch: int) -> None:
+        """Write a state that holds nothing but whose it is: the conductor looks for no more."""
+        header = StateHeader(study=self._brief.states.study, trial=number, epoch=epoch, tree=_NO_STATE)
+        self._states.write(name, seal_state(header, _NO_TENSORS))
+
+
+class _Group:
+    """A group on its way."""
+
+    def __init__(self, group: TrialGroup) -> None:
+        self.key = group.key
+        self.lanes: Sequence[Lane] = group.lanes
+        self.start_epoch = self.epoch = group.lanes[0].start_epoch
+        self.has_started = False
