@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import headwater as hw
-from headwater.execute import ProcessExecutor
 from headwater.conduct.limits import Limits
+from headwater.execute import ProcessExecutor
 from headwater.report import Callback
 from headwater.train.profiling import BUDGET_SHARE, profile_lanes
 from headwater.train.running import Workshop
@@ -41,7 +41,7 @@ def timed(clock: JumpingClock, epoch_s: float, num_epochs: int = 4) -> Callable[
 
 
 def make_study(train: Callable[[hw.Trial], None]) -> hw.Study:
-    return hw.Study(train, space=SPACE, metric="loss", storage=None, lanes=1, packing=None)
+    return hw.Study(train, space=SPACE, metric="loss", storage=None, executor="inline", lanes=1, packing=None)
 
 
 def run(study: hw.Study, clock: JumpingClock, seconds: float, num_trials: int = 8) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import headwater as hw
-from headwater.eager import EagerTarget
 from headwater.errors import StudyError
 from headwater.report.reading import read_study
 from headwater.store import open_store
@@ -45,7 +43,14 @@ def train(trial: hw.Trial) -> None:
 
 
 SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, eager=False)
-STUDY = hw.Study(train, space={"lr": hw.loguniform(1e-4, 1.0)}, metric="loss", storage=None, surrogate=SURROGATE)
+STUDY = hw.Study(
+    train,
+    space={"lr": hw.loguniform(1e-4, 1.0)},
+    metric="loss",
+    storage=None,
+    executor="inline",
+    surrogate=SURROGATE,
+)
 
 
 def watched(num_epochs: int, watch: Callable[[int, int], None]) -> Callable[[hw.Trial], None]:
@@ -143,74 +148,6 @@ def test_the_record_has_every_stage_and_a_resumed_study_repeats_none(tmp_path: P
     again = study.resume()
     assert outline(again) == outline(result)
     assert again.num_lane_steps == 0
-
-
-def test_an_eager_target_does_not_change_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[int] = []
-    monkeypatch.setattr("headwater.eager._has_spare_core", lambda is_inline: True)
-    original = EagerTarget._consider
-
-    def consider(self: EagerTarget) -> None:
-        before = self._number
-        original(self)
-        started.extend([self._number] if self._number not in (None, before) else [])
-
-    monkeypatch.setattr(EagerTarget, "_consider", consider)
-    patient = STUDY.run(num_trials=8)
-    eager = replace(STUDY, storage=tmp_path / "s.db", lanes=2, surrogate=replace(SURROGATE, eager=True))
-    result = eager.run(num_trials=8)
-    assert started
-    assert result.best.config == patient.best.config
-    assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-4)
-    with open_store(tmp_path / "s.db") as store:
-        assert any("eager transfer" in note.text for note in read_study(store, None, "").notes)
-    assert multiprocessing.active_children() == []
-
-
-def test_an_eager_target_is_handed_over_to_all_cores_after_a_report(tmp_path: Path) -> None:
-    num_epochs, log = 300, tmp_path / "log"
-    log.touch()
-
-    def watch(width: int, epoch: int) -> None:
-        if width == WIDTH:
-            with log.open("a") as file:
-                file.write(f"{os.getpid()} {epoch}\n")
-
-    surrogate = replace(SURROGATE, eager=True, num_checked=0)
-    study = replace(STUDY, train=watched(num_epochs, watch), storage=tmp_path / "s.db", surrogate=surrogate)
-    result = replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
-    rows = [line.split() for line in log.read_text().splitlines()]
-    assert rows[0][0] != str(os.getpid())
-    assert rows[-1][0] == str(os.getpid())
-    assert [int(epoch) for _, epoch in rows] == list(range(num_epochs))
-    assert torch.get_num_threads() == 1
-    with open_store(tmp_path / "s.db") as store:
-        stages = [info.settings["part_of"] for info in store.studies() if ".target-" in info.name]
-    assert stages == [result.study]
-    patient = replace(study, storage=None).run(num_trials=4)
-    assert result.best.value("loss") == pytest.approx(patient.best.value("loss"), rel=1e-3)
-
-
-def test_the_check_leaves_a_core_to_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = tmp_path / "log"
-
-    def watch(width: int, epoch: int) -> None:
-        if epoch in (0, 299):
-            with log.open("a") as file:
-                file.write(f"{width} {os.getpid()}\n")
-
-    def processes_of_the_check(*, is_training: bool) -> list[str]:
-        monkeypatch.setattr(EagerTarget, "is_training", is_training)
-        log.write_text("")
-        study = replace(STUDY, train=watched(300, watch), storage=tmp_path / f"{is_training}.db", lanes=1)
-        replace(study, executor=hw.ProcessExecutor(2)).run(num_trials=4)
-        rows = [line.split() for line in log.read_text().splitlines()]
-        return [process for width, process in rows if int(width) == WIDTH // 2 and process != str(os.getpid())]
-
-    beside, alone = (processes_of_the_check(is_training=is_training) for is_training in (True, False))
-    assert len(beside) == len(alone) == 8
-    assert all(first == last for first, last in zip(beside[::2], beside[1::2], strict=True))  # one after the other
-    assert any(first != last for first, last in zip(alone[::2], alone[1::2], strict=True))
 
 
 def test_what_does_not_transfer_is_tuned_on_the_target_near_the_answer() -> None:
@@ -313,17 +250,6 @@ def test_a_target_that_raises_is_told_and_the_search_is_kept(tmp_path: Path) -> 
     assert len(stored.result.ranked) == 4
     assert any("ValueError: too wide" in note.text for note in stored.notes)
     assert any("rank agreement" in note.text for note in stored.notes)
-
-
-def test_a_search_that_comes_to_nothing_leaves_no_process_behind(tmp_path: Path) -> None:
-    def report_nothing_finite(trial: hw.Trial) -> None:
-        trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.Linear(WIDTH, 4)))(INPUTS)
-        trial.report(loss=float("nan"))
-
-    study = replace(STUDY, train=report_nothing_finite, storage=tmp_path / "s.db", executor=hw.ProcessExecutor(2))
-    with pytest.raises(StudyError, match="finite 'loss'"):
-        replace(study, surrogate=replace(SURROGATE, eager=True)).run(num_trials=2)
-    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("part", [1, 2], ids=["target", "check"])

@@ -17,7 +17,6 @@ from headwater.conduct.limits import Limits
 from headwater.report import Silence
 from headwater.report.reading import read_study
 from headwater.store import open_store
-from headwater.transfer import Transfer
 from headwater.trials import Deadline, Result, Status
 
 WIDTH = 64
@@ -52,7 +51,15 @@ def make_study(clock: JumpingClock, path: Path, surrogate: hw.Surrogate = SURROG
 
     space = {"lr": hw.loguniform(1e-4, 1e-2)}
     return hw.Study(
-        train, space=space, metric="loss", storage=path / "s.db", name="s", lanes=1, packing=None, surrogate=surrogate
+        train,
+        space=space,
+        metric="loss",
+        storage=path / "s.db",
+        name="s",
+        executor="inline",
+        lanes=1,
+        packing=None,
+        surrogate=surrogate,
     )
 
 
@@ -60,7 +67,7 @@ def run(
     study: hw.Study, clock: JumpingClock, seconds: float | None, num_trials: int | None = 8, *, is_new: bool = True
 ) -> Result:
     limits = Limits(num_trials=num_trials, deadline=Deadline.start(seconds, clock))
-    return Transfer(study, limits, Silence()).run(is_new=is_new)
+    return study.run_within(limits, Silence(), is_new=is_new)
 
 
 def list_stages(path: Path) -> list[str]:
@@ -127,9 +134,8 @@ def test_a_target_that_does_not_fit_is_trained_by_a_resumed_run(tmp_path: Path) 
 def test_a_target_under_way_at_the_deadline_is_cut_at_its_next_report_and_gone_on_with(tmp_path: Path) -> None:
     clock = JumpingClock()
     study = make_study(clock, tmp_path, replace(SURROGATE, num_checked=0))
-    limits = Limits(num_trials=1, deadline=Deadline.start(20, clock))
     slow = replace(study, train=delay_epochs(study, clock, 3.0))
-    cut = Transfer(slow, limits, Silence()).run(is_new=True)
+    cut = run(slow, clock, 20, num_trials=1)
     assert cut.target is not None
     assert cut.target.epochs < NUM_EPOCHS
     assert cut.target.metrics["began"] < 1020
@@ -147,7 +153,7 @@ def test_a_resumed_target_needs_only_what_it_lacks(tmp_path: Path) -> None:
     clock = JumpingClock()
     study = make_study(clock, tmp_path, replace(SURROGATE, num_checked=0))
     slow = replace(study, train=delay_epochs(study, clock, 3.0))
-    cut = Transfer(slow, Limits(num_trials=1, deadline=Deadline.start(20, clock)), Silence()).run(is_new=True)
+    cut = run(slow, clock, 20, num_trials=1)
     assert cut.target is not None
     left_s = (NUM_EPOCHS - cut.target.epochs) * TARGET_EPOCH_S
     result = run(study, clock, left_s + 3, None, is_new=False)

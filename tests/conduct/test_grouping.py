@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import torch
 from tests.train.lab import Notebook, open_lanes
 from torch import nn
 
+from headwater.conduct.grouping import MAX_FORKS, Grouper
+from headwater.conduct.packing import Packer
+from headwater.conduct.waiting import WaitingLanes
+from headwater.space import Space
 from headwater.train import Trial
+from headwater.train.profiling import profile_lanes
 from headwater.train.running import Workshop, run_group
-from headwater.train.sorting import MAX_FORKS, Sorter
-from headwater.trials import Lane, Outcome, Profile
+from headwater.trials import Lane, Outcome, Profile, Purpose
 
 
 class Study:
-    """The loop of a study, without a searcher or a record."""
+    """A study without a searcher or a record: lanes that wait, and a device that trains or measures them."""
 
     def __init__(self, function: Callable[[Trial], Any], num_lanes: int | None = 16) -> None:
         self.remarks: list[tuple[str, tuple[int, ...]]] = []
@@ -29,23 +33,28 @@ class Study:
         self.failed: dict[int, str] = {}
         self.recorded: list[Profile] = []
         self._workshop = Workshop(function)
-        self.sorter = Sorter(self._workshop, num_lanes, self._tell, self.recorded.append)
+        self.grouper = Grouper(num_lanes, self._tell, self.recorded.append)
+        self._waiting = WaitingLanes(self.grouper, Packer(None, Space({"lr": 0.1}), Random(0), self._tell))
 
     def train(self, configs: Sequence[Mapping[str, Any]]) -> None:
         """Train these configurations until each is done or has failed."""
-        waiting = deque(self.sorter.sort(open_lanes(dict(enumerate(configs))), {}))
-        while waiting:
-            group = waiting.popleft()
-            self.groups.append(tuple(lane.number for lane in group.lanes))
+        self._waiting.add(open_lanes(dict(enumerate(configs))))
+        while work := self._waiting.take():
+            if work.purpose is Purpose.PROFILE:
+                assert work.wanted is not None
+                self._waiting.take_profile(work.wanted, *profile_lanes(self._workshop, work.groups[0].lanes))
+                continue
+            (group,) = work.groups
+            self.groups.append(group.numbers)
             ending = run_group(self._workshop, group, Notebook())
             if ending.outcome is Outcome.DONE:
-                self.sorter.acquit(ending.lanes)
+                self.grouper.acquit(ending.lanes)
                 self.finished.append(self.groups[-1])
                 self.done += [lane.number for lane in ending.lanes]
             elif ending.outcome is Outcome.RAISED and len(ending.lanes) == 1:
                 self.failed[ending.lanes[0].number] = ending.error
             else:
-                waiting = deque(self.sorter.sort_again(ending, waiting, {}))
+                self._waiting.part(ending)
 
     def _tell(self, text: str, lanes: Sequence[Lane]) -> None:
         self.remarks.append((text, tuple(lane.number for lane in lanes)))
@@ -188,12 +197,9 @@ def test_lanes_that_cannot_run_as_one_say_why_once_and_train_apart_for_good() ->
 
 
 def test_lanes_at_different_epochs_are_not_put_together() -> None:
-    sorter = Study(build).sorter
     fresh, paused = open_lanes({0: {"lr": 0.1}, 1: {"lr": 0.1}}), open_lanes({2: {"lr": 0.1}}, start_epoch=3)
-    assert [tuple(lane.number for lane in group.lanes) for group in sorter.sort((*fresh, *paused), {})] == [
-        (0, 1),
-        (2,),
-    ]
+    groups = Study(build).grouper.sort((*fresh, *paused)).groups
+    assert [group.numbers for group in groups] == [(0, 1), (2,)]
 
 
 def test_the_number_of_lanes_is_measured_once_where_none_is_given() -> None:
@@ -210,10 +216,10 @@ def test_the_number_of_lanes_is_measured_once_where_none_is_given() -> None:
     study.train([{"lr": 0.001 * (number + 1)} for number in range(8)])
     assert sorted(study.done) == list(range(8))
     assert len(study.groups) < 8
-    (profile,) = study.sorter.profiles
+    (profile,) = study.grouper.profiles
     assert study.recorded == [profile]
     assert profile.label == "all trials"
-    assert study.sorter.seconds_alone(open_lanes({0: {"lr": 0.001}})[0]) == profile.seconds_alone
+    assert study.grouper.seconds_alone(open_lanes({0: {"lr": 0.001}})[0]) == profile.seconds_alone
     assert "lanes in a group (all trials)" in study.remarks[0][0]
 
 

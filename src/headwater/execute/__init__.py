@@ -5,6 +5,7 @@ from headwater.execute.choosing import EXECUTORS, build_executor, check_executor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
+from headwater.execute.ray_executor import RayExecutor
 
 __all__ = [
     "EXECUTORS",
@@ -12,6 +13,7 @@ __all__ = [
     "Executor",
     "InlineExecutor",
     "ProcessExecutor",
+    "RayExecutor",
     "build_executor",
     "check_executor",
     "count_cores",
