@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
 
 if TYPE_CHECKING:
-    from headwater.execute import ProcessExecutor
+    from headwater.execute import ProcessExecutor, RayExecutor
     from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
@@ -35,6 +35,7 @@ __all__ = [
     "MLflowCallback",
     "OptunaMirror",
     "ProcessExecutor",
+    "RayExecutor",
     "Result",
     "Silence",
     "Space",
@@ -63,6 +64,7 @@ _HOMES = {
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",
     "ProcessExecutor": "headwater.execute",
+    "RayExecutor": "headwater.execute",
     "Result": "headwater.trials",
     "Silence": "headwater.report",
     "Study": "headwater.study",

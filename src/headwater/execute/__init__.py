@@ -5,6 +5,7 @@ from headwater.execute.choosing import EXECUTORS, build_executor, check_executor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
+from headwater.execute.ray_executor import RayExecutor
 from headwater.execute.simulated import DeviceJoin, DeviceLoss, SimulatedClock, SimulatedExecutor
 from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
 
@@ -16,6 +17,7 @@ __all__ = [
     "Executor",
     "InlineExecutor",
     "ProcessExecutor",
+    "RayExecutor",
     "SimulatedClock",
     "SimulatedExecutor",
     "SimulatedTimes",

@@ -1,4 +1,4 @@
-"""Which executor a name stands for, on this machine."""
+"""Which executor a name stands for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from headwater.execute.auto import AutoExecutor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
+from headwater.execute.ray_executor import RayExecutor
 from headwater.trials import Device
 
-EXECUTORS = ("auto", "inline", "processes")
+EXECUTORS = ("auto", "inline", "processes", "ray")
 
 
 def check_executor(executor: object) -> None:
@@ -41,6 +42,8 @@ def build_executor(
     """
     if not isinstance(executor, str):
         return executor
+    if executor == "ray":
+        return RayExecutor(num_workers=num_devices, kind=device, clock=clock)
     num_there = count_cores() if device == "cpu" else count_gpus()
     num_devices = num_devices or num_there
     if device != "cpu" and num_devices > num_there:

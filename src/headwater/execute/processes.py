@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
-from pathlib import Path
 
 from headwater.conduct.protocol import Conductor
 from headwater.errors import LineLost
-from headwater.execute.sending import send_value
+from headwater.execute.briefs import Briefs
 from headwater.execute.serving import (
     QUIET,
     Answer,
@@ -31,7 +30,7 @@ from headwater.execute.serving import (
 )
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
-from headwater.trials import Brief, Device, Lost, Order, Placement
+from headwater.trials import Device, Lost, Order, Placement
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
@@ -62,7 +61,7 @@ class ProcessExecutor:
         """Run until the conductor has nothing more to place and nothing is under way."""
         self._has_started = True
         with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
-            briefs = _Briefs(conductor, folder)
+            briefs = Briefs(conductor, folder)
             try:
                 self._place(conductor, briefs)
                 while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
@@ -82,7 +81,7 @@ class ProcessExecutor:
             worker.process.end(PARTING_S)
         self._workers.clear()
 
-    def _place(self, conductor: Conductor, briefs: _Briefs) -> None:
+    def _place(self, conductor: Conductor, briefs: Briefs) -> None:
         """Start what the conductor has for idle devices."""
         idle = [device for device in self._devices if not self._is_busy(device)]
         for placement in conductor.place(idle) if idle else ():
@@ -129,26 +128,6 @@ class ProcessExecutor:
         self._workers.clear()
 
 
-class _Briefs:
-    """What is sent of each study, made once."""
-
-    def __init__(self, conductor: Conductor, folder: str) -> None:
-        self._conductor = conductor
-        self._folder = folder
-        self._packed: dict[str, tuple[Brief, bytes]] = {}
-
-    def find(self, study: str) -> tuple[Brief, bytes]:
-        """Return the brief of a study, as it is and as it is sent."""
-        if study not in self._packed:
-            brief = self._conductor.brief(study)
-            self._packed[study] = brief, send_value(brief, Path(self._folder))
-        return self._packed[study]
-
-    def name_meeting(self, key: int) -> str:
-        """Return where the ranks of a placement meet: a file in the folder of the run."""
-        return f"file://{self._folder}/ranks-{key}"
-
-
 class _Worker:
     """A process, what it knows, and what it does now."""
 
@@ -160,7 +139,7 @@ class _Worker:
         self.studies: set[str] = set()
         """The studies whose briefs it has."""
 
-    def start(self, placement: Placement, briefs: _Briefs, rank: int) -> None:
+    def start(self, placement: Placement, briefs: Briefs, rank: int) -> None:
         """Have a placement run there, as one of its ranks."""
         brief, packed = briefs.find(placement.study)
         self.placement, self._space = placement, brief.space

@@ -15,11 +15,12 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NewType, TypeAlias
 
 import cloudpickle
@@ -34,6 +35,8 @@ _GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "L
 _COPIED = ("__defaults__", "__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__")
 
 _CACHED = type(lru_cache(len))
+NO_COPIES: Mapping[str, str] = MappingProxyType({})
+"""Of a receiver that has the sender's files themselves."""
 
 Namespace: TypeAlias = dict[str, Any]  # Any: whatever a module holds
 
@@ -79,21 +82,30 @@ def send_value(value: object, folder: Path) -> bytes:
     return pickle.dumps(message)
 
 
-def receive_value(data: bytes) -> Any:  # Any: as sent
+def find_data_file(data: bytes) -> str | None:
+    """Return the file with the large tensors and arrays of a value that is sent; None if it has none."""
+    message: _Message = pickle.loads(data)  # noqa: S301 # of this process
+    return message.data_file
+
+
+def receive_value(data: bytes, copies: Mapping[str, str] = NO_COPIES) -> Any:  # Any: as sent
     """Return the value that was sent, in a process that works for the sender alone.
 
-    The process takes on the sender's search path, folder and arguments. Values that are sent one after the other share
-    their modules: globals that come again replace those that came before.
+    The process takes on the sender's search path, folder and arguments, as far as they are there on its machine. Values
+    that are sent one after the other share their modules: globals that come again replace those that came before.
+    `copies` says where on this machine copies of the sender's files are.
     """
     message: _Message = pickle.loads(data)  # noqa: S301 # from the process that started this one
-    sys.path[:] = message.path
+    sys.path[:] = dict.fromkeys((*message.path, *sys.path))
     sys.argv[:] = message.arguments
-    os.chdir(message.folder)
+    with suppress(FileNotFoundError):
+        os.chdir(message.folder)
     for name, text in message.sources.items():
         linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     for name, about in message.modules.items():  # before anything is imported that might import them
         open_module(name, about)
-    receiver = _Receiver(io.BytesIO(message.body), DataReader(message.data_file))
+    file = message.data_file
+    receiver = _Receiver(io.BytesIO(message.body), DataReader(None if file is None else copies.get(file, file)))
     value = receiver.load()
     while homes := receiver.load():
         for space, name, part in homes:

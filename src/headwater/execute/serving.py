@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.errors import LineLost, StudyError
-from headwater.execute.lines import Line
+from headwater.execute.file_requests import FileAnswer, FileRequest, RequestedFolder
+from headwater.execute.lines import TwoWay
 from headwater.execute.sending import receive_value
 from headwater.space import Space
 from headwater.trials import (
@@ -43,6 +44,10 @@ class BriefMessage:
 
     study: str
     packed: bytes
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Where the worker finds its copies of the files that the study has sent."""
+    has_disk: bool = True
+    """Whether it reaches the study's states by itself; else through its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,11 @@ class Raised:
     error: BaseException
 
 
-Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Idle | Raised
+Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Idle | Raised | FileRequest | FileAnswer
 
 
-def serve(line: Line) -> None:
-    """Run placements for the process at the other end, until it is gone."""
+def serve(line: TwoWay) -> None:
+    """Run placements for whoever is at the other end, until it is gone."""
     from headwater.train.machine import use_one_thread
     from headwater.train.memory import keep_freed_memory
 
@@ -97,7 +102,7 @@ def serve(line: Line) -> None:
     while True:
         message = line.receive()
         if isinstance(message, BriefMessage):
-            worker.learn(message)
+            worker.learn(message, line)
         else:
             line.send(worker.run(message, line))
 
@@ -109,20 +114,21 @@ class RemoteWorker:
         self._workers: dict[str, tuple[Worker, Space]] = {}
         self._faults: dict[str, BaseException] = {}
 
-    def learn(self, message: BriefMessage) -> None:
+    def learn(self, message: BriefMessage, line: TwoWay) -> None:
         """Take in what a study is; what is wrong with it is said when it is to run."""
         from headwater.train.machine import apply_torch_settings
         from headwater.train.worker import Worker
 
         self._faults.pop(message.study, None)
         try:
-            brief: Brief = receive_value(message.packed)
+            brief: Brief = receive_value(message.packed, message.copies)
             apply_torch_settings(brief.torch_settings)
-            self._workers[message.study] = Worker(brief), brief.space
+            folder = None if message.has_disk else RequestedFolder(brief.states.url, line)
+            self._workers[message.study] = Worker(brief, folder=folder), brief.space
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
 
-    def run(self, message: RunMessage, line: Line) -> Idle | Raised:
+    def run(self, message: RunMessage, line: TwoWay) -> Idle | Raised:
         """Run a placement, and say how that went."""
         placement = message.placement
         is_pack = len(placement.groups) > 1

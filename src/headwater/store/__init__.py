@@ -1,6 +1,6 @@
 """The append-only record of what happened: enough to resume from, safe to read while it is written."""
 
-from headwater.store.folder import Folder, remove_folder
+from headwater.store.folder import Folder, is_on_network, remove_folder
 from headwater.store.leases import Lease, Waiting, ask_to_stop, find_asker, find_runner
 from headwater.store.recorder import Recorder, read_shown
 from headwater.store.runner import Runner
@@ -29,6 +29,7 @@ __all__ = [
     "find_runner",
     "find_states",
     "has_states",
+    "is_on_network",
     "open_store",
     "place_states",
     "read_shown",

@@ -105,6 +105,11 @@ def as_path(url: str) -> Path | None:
     return Path(unquote(urlparse(url).path)) if url.startswith(("file://", "local://")) else None
 
 
+def is_on_network(url: str) -> bool:
+    """Tell whether every machine finds the same files by this URL."""
+    return as_path(url) is None and not url.startswith("memory://")
+
+
 def _write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{uuid4().hex}.part")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from headwater.errors import StoreError
 from headwater.store import Folder
 from headwater.store.state_files import name_kept, name_state
@@ -10,15 +12,25 @@ from headwater.train.engines import LaneState
 from headwater.trials import StatesPlace
 
 
+class StateFolder(Protocol):
+    """Files by name, in the place of the states."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file in the place of the earlier one of that name."""
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds; raises StoreError where it cannot be read."""
+
+
 class StateStore:
     """Writes and loads the states of one study's trials.
 
     A state of another study or trial, and a damaged one, is never returned: asking for it raises StoreError.
     """
 
-    def __init__(self, place: StatesPlace) -> None:
+    def __init__(self, place: StatesPlace, folder: StateFolder | None = None) -> None:
         self._place = place
-        self._folder = Folder(place.url)
+        self._folder = folder or Folder(place.url)
 
     def put(self, number: int, state: LaneState) -> None:
         """Write a state beside the trial's earlier one, which goes when this one is recorded."""

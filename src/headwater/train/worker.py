@@ -21,7 +21,7 @@ from headwater.train.running import Workshop, choose_device, run_group
 from headwater.train.running_group import RunningGroup, Tell, TurnClock
 from headwater.train.scaling import Scaling
 from headwater.train.start_check import check_start, list_possible_scales
-from headwater.train.state_store import StateStore
+from headwater.train.state_store import StateFolder, StateStore
 from headwater.train.streams import Meter, Seat
 from headwater.train.threads import ThreadChooser
 from headwater.trials import (
@@ -43,10 +43,12 @@ from headwater.trials import (
 class Worker:
     """Runs placements of one study; its function and what it has learnt of speed stay with it from one to the next."""
 
-    def __init__(self, brief: Brief, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, brief: Brief, clock: Callable[[], float] = time.perf_counter, folder: StateFolder | None = None
+    ) -> None:
         self._clock = clock
         self._note: Callable[[str], None] = lambda text: None
-        self._states = StateStore(brief.states)
+        self._states = StateStore(brief.states, folder)
         self._chooses_threads = brief.chooses_threads
         self._surrogate = brief.surrogate
         self._told_ways: frozenset[ChosenWay] = frozenset(brief.learnt.strategies)

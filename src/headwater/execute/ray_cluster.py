@@ -1,0 +1,382 @@
+"""A Ray cluster and the workers on it. This is the one module that imports Ray.
+
+A worker is an actor in a placement group of its own. To each that is busy one call is open, which carries what the
+worker is to hear and returns what it says next; so one wait hears them all, and no node must reach back. Ray is never
+asked to start anything again: what is lost goes with its placement group, and another is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headwater.errors import StudyError
+from headwater.execute.data_copies import copy_data_file, remove_copies
+from headwater.execute.lines import QueueLine
+from headwater.execute.serving import Answer, BriefMessage, Message, Raised, RunMessage, encode_groups, serve
+from headwater.space import Space
+from headwater.trials import Device, Order, Placement
+
+LOOK_EVERY_S = 1.0
+"""So often is it seen which nodes are there."""
+LOOK_SOON_S = 0.05
+"""So soon is it seen whether a placement group that was asked for is there; then ever more rarely."""
+GATHER_S = 5
+"""So long may the workers of a run take to get their places, before it begins with those that have them."""
+PLACE_S = 60
+"""So long may a run be without any worker."""
+PARTING_S = 5.0
+"""So long may workers take to clean up."""
+_QUICK_TO_NOTICE = {
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+    "health_check_initial_delay_ms": 0,
+}
+"""With these a node that dies is noticed after one or two seconds, by default after fifteen."""
+
+Ref: TypeAlias = Any  # Any: Ray has no types that could be checked without it
+Files: TypeAlias = Mapping[str, Ref]
+"""What is in files of the study, by their names there."""
+
+
+def connect(address: str | None, num_workers: int | None) -> bool:
+    """Have this process connected to a cluster; tell whether it was not before."""
+    ray = _import_ray()
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", here) and not str(address).startswith("ray://"):
+            raise StudyError(
+                f"address is {address!r}, but this process is connected to the Ray cluster at {here}; give that, or "
+                "call ray.shutdown() first"
+            )
+        return False
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}  # Any: what Ray takes
+    if address is None:
+        num_cpus = num_workers or len(os.sched_getaffinity(0))
+        settings |= {"num_cpus": num_cpus, "include_dashboard": False, "_system_config": _QUICK_TO_NOTICE}
+    try:
+        with _without_statistics():
+            ray.init(address=address or "local", **settings)
+    except ConnectionError as error:
+        raise StudyError(
+            f"there is no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or leave the address "
+            "out to have one on this machine for the time of the study"
+        ) from error
+    return True
+
+
+def disconnect() -> None:
+    """End the connection, and the cluster if it was started for it."""
+    _import_ray().shutdown()
+
+
+class WorkerPool:
+    """The workers that the cluster has room for, and those that were asked for."""
+
+    def __init__(self, kind: str, num_workers: int | None) -> None:
+        self._ray = _import_ray()
+        self._kind = kind
+        self._resource = "CPU" if kind == "cpu" else "GPU"
+        self._num_workers = num_workers
+        self._workers: dict[str, RayWorker] = {}
+        self._asked: list[Ref] = []
+        """The placement groups that are not there yet."""
+        self._nodes: dict[str, Mapping[str, Any]] = {}  # Any: as Ray describes nodes
+        self._copied: set[str] = set()
+        """The nodes that have copies of files of this process."""
+        self._look_s = 0.0
+        self._pause_s = LOOK_SOON_S
+        is_client = self._ray.util.client.ray.is_connected()
+        self._home = "" if is_client else self._ray.get_runtime_context().get_node_id()
+
+    @property
+    def workers(self) -> list[RayWorker]:
+        """Those that have their places."""
+        return list(self._workers.values())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything runs."""
+        return any(worker.call is not None for worker in self._workers.values())
+
+    def list_idle(self) -> list[Device]:
+        """Return the devices that nothing runs on."""
+        placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
+        busy = {name for placement in placements for name in placement.devices}
+        return [worker.device for worker in self._workers.values() if worker.device.name not in busy]
+
+    def find(self, name: str) -> RayWorker:
+        """Return the worker of a device."""
+        return self._workers[name]
+
+    def is_home(self, worker: RayWorker) -> bool:
+        """Tell whether a worker is on the node of this process, and has its files."""
+        return worker.node == self._home
+
+    def count_neighbours(self, worker: RayWorker) -> int:
+        """Count the workers on the node of one, itself among them."""
+        return sum(other.node == worker.node for other in self._workers.values())
+
+    def gather(self) -> None:
+        """Ask for all workers, and wait until most of them have their places."""
+        self._look_now()
+        end_s = time.monotonic() + GATHER_S
+        for group in self._asked:
+            group.wait(max(0, round(end_s - time.monotonic())))
+        self._look_now()
+        self.await_worker()
+
+    def await_worker(self) -> None:
+        """Wait until there is a worker.
+
+        Raises:
+            StudyError: The cluster has no room for one.
+        """
+        end_s = time.monotonic() + PLACE_S
+        while not self._workers:
+            if time.monotonic() > end_s:
+                total, free = (found.get(self._resource, 0) for found in self._count())
+                raise StudyError(
+                    f"no worker found a place in {PLACE_S} s: each needs a {self._resource}, and of the {total:g} of "
+                    f"the Ray cluster {free:g} are free; add a node, or run again when others have left it"
+                )
+            self._asked[0].wait(1)
+            self._look_now()
+
+    def look(self) -> bool:
+        """See from time to time which nodes and placement groups are there; tell whether there are more workers."""
+        if time.monotonic() < self._look_s:
+            return False
+        num_before = len(self._workers)
+        self._look_now()
+        return len(self._workers) > num_before
+
+    def find_gone(self) -> list[RayWorker]:
+        """Return the workers whose nodes are gone, whatever Ray says of their calls."""
+        return [worker for worker in self._workers.values() if worker.node not in self._nodes]
+
+    def wait(self) -> RayWorker | None:
+        """Wait until a worker says something, or it is time to look; all are heard in turn."""
+        calls = {worker.call: worker for worker in self._workers.values() if worker.call is not None}
+        if not calls:
+            return None
+        ready, _ = self._ray.wait(list(calls), timeout=max(0.0, self._look_s - time.monotonic()))
+        if not ready:
+            return None
+        worker = calls[ready[0]]
+        self._workers[worker.device.name] = self._workers.pop(worker.device.name)
+        return worker
+
+    def drop(self, worker: RayWorker) -> None:
+        """Give up a worker with its place, and ask for another."""
+        del self._workers[worker.device.name]
+        worker.close()
+        self._look_now()
+        self._pause_s = LOOK_SOON_S
+
+    def put(self, path: str) -> Ref:
+        """Put what is in a file into the object store, from where every node takes it once."""
+        return self._ray.put(np.asarray(np.memmap(path, np.uint8, "r")))
+
+    def note_copy(self, node: str) -> None:
+        """Take note that files are copied to a node."""
+        self._copied.add(node)
+
+    def forget(self, files: Sequence[str]) -> None:
+        """Let the workers forget the studies of a run, and remove the files that were copied for them."""
+        by_node = {worker.node: worker for worker in sorted(self._workers.values(), key=lambda one: one.is_started)}
+        calls = [by_node[node].actor.forget.remote(files) for node in self._copied & by_node.keys()]
+        if calls:
+            self._ray.wait(calls, num_returns=len(calls), timeout=PARTING_S)
+        self._copied.clear()
+        for worker in self._workers.values():
+            worker.studies.clear()
+
+    def close(self) -> None:
+        """Give up all workers and places."""
+        for worker in self._workers.values():
+            worker.close()
+        self._remove(self._asked)
+        self._workers, self._asked = {}, []
+
+    def _look_now(self) -> None:
+        self._nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        for group in list(self._asked):
+            about = self._ray.util.placement_group_table(group)
+            if about["state"] == "CREATED":
+                self._asked.remove(group)
+                self._add(group, about["bundles_to_node_id"][0])
+        num_missing = self._count_wanted() - len(self._workers) - len(self._asked)
+        if num_missing > 0:
+            self._pause_s = LOOK_SOON_S
+        bundles = [{self._resource: 1}]
+        self._asked += [self._ray.util.placement_group(bundles, "STRICT_PACK") for _ in range(num_missing)]
+        num_kept = len(self._asked) + min(num_missing, 0)
+        self._remove(self._asked[max(num_kept, 0) :])
+        del self._asked[max(num_kept, 0) :]
+        self._look_s = time.monotonic() + (min(self._pause_s, LOOK_EVERY_S) if self._asked else LOOK_EVERY_S)
+        self._pause_s *= 2
+
+    def _count(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        return self._ray.cluster_resources(), self._ray.available_resources()
+
+    def _count_wanted(self) -> int:
+        if self._num_workers is not None:
+            return self._num_workers
+        return max(1, sum(int(node["Resources"].get(self._resource, 0)) for node in self._nodes.values()))
+
+    def _add(self, group: Ref, node: str) -> None:
+        host = self._nodes[node]["NodeManagerHostname"] if node in self._nodes else "node"
+        names = (f"{host}-{node[:6]}/{self._kind}:{place}" for place in count())
+        name = next(name for name in names if name not in self._workers)
+        self._workers[name] = RayWorker(Device(name=name, kind=self._kind), node, group)
+
+    def _remove(self, groups: Sequence[Ref]) -> None:
+        for group in groups:
+            self._ray.util.remove_placement_group(group)
+
+
+class RayWorker:
+    """An actor with its placement group, what it knows, and what it does now."""
+
+    def __init__(self, device: Device, node: str, group: Ref) -> None:
+        self.device = device
+        self.node = node
+        self.placement: Placement | None = None
+        self.call: Ref | None = None
+        """What returns with the next that it says."""
+        self.studies: set[str] = set()
+        """The studies whose briefs it has."""
+        self._group = group
+        self._actor: Ref | None = None
+        self._space: Space | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a process already."""
+        return self._actor is not None
+
+    @property
+    def actor(self) -> Ref:
+        """The actor, which is started when it is first asked for."""
+        if self._actor is None:
+            ray = _import_ray()
+            strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._group)
+            share = {"num_cpus": 1} if self.device.kind == "cpu" else {"num_cpus": 0, "num_gpus": 1}
+            options = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 2}
+            self._actor = ray.remote(_Actor).options(scheduling_strategy=strategy, **share, **options).remote()
+        return self._actor
+
+    def start(self, messages: Sequence[Message], run: RunMessage, space: Space, *, files: Files, meeting: Ref) -> None:
+        """Have a placement run there, after it has heard these messages."""
+        self.placement, self._space = run.placement, space
+        run = replace(run, placement=replace(run.placement, groups=encode_groups(run.placement.groups, space)))
+        self.call = self.actor.start.remote(messages, run, files, meeting)
+
+    def exchange(self, messages: Sequence[Message]) -> None:
+        """Send messages; what comes of them is to be waited for."""
+        self.call = self.actor.exchange.remote(messages)
+
+    def answer(self, order: Order | None) -> Answer:
+        """Return the answer that carries an order."""
+        if order is not None and order.join:
+            assert self._space is not None
+            order = replace(order, join=encode_groups(order.join, self._space))
+        return Answer(order)
+
+    def take(self) -> list[Message] | str:
+        """Return what it said, or why it says nothing any more.
+
+        Raises:
+            StudyError: It cannot work.
+        """
+        from ray.exceptions import RayError, RayTaskError
+
+        call, self.call = self.call, None
+        try:
+            said: list[Message] = _import_ray().get(call)
+        except RayTaskError as error:
+            raise StudyError(f"the Ray worker {self.device.name} cannot work: {error.cause}") from error
+        except RayError as error:
+            return f"{type(error).__name__}, its process or its node has died"
+        return said
+
+    def close(self) -> None:
+        """End the actor, and give up its place."""
+        ray = _import_ray()
+        with suppress(ray.exceptions.RayError):
+            if self._actor is not None:
+                ray.kill(self._actor)
+            ray.util.remove_placement_group(self._group)
+
+
+class _Actor:
+    """A worker on its node: it trains on a thread of its own, and says what happens to whoever calls."""
+
+    def __init__(self) -> None:
+        self._line = QueueLine()
+        threading.Thread(target=_serve, args=(self._line,), daemon=True).start()
+
+    def exchange(self, messages: Sequence[Message]) -> list[Message]:
+        """Take messages; return what there is to say, as soon as there is any."""
+        return self._line.exchange(messages)
+
+    def start(self, messages: Sequence[Message], run: RunMessage, files: Files, meeting: str) -> list[Message]:
+        """Take messages, the files that are sent with them, and what to run; return what there is to say to that."""
+        get = _import_ray().get
+        copies = {name: copy_data_file(name, partial(get, ref)) for name, ref in files.items()}
+        briefs = [replace(one, copies=copies) if isinstance(one, BriefMessage) else one for one in messages]
+        return self._line.exchange([*briefs, replace(run, meeting=meeting)])
+
+    def name_meeting(self) -> str:
+        """Return where this worker can be met by the others that train a trial with it: a free port of its node."""
+        address = _import_ray().util.get_node_ip_address()
+        with socket.create_server((address, 0)) as server:
+            return f"tcp://{address}:{server.getsockname()[1]}"
+
+    def forget(self, files: Sequence[str]) -> None:
+        """Remove this node's copies of these files."""
+        remove_copies(files)
+
+
+def _serve(line: QueueLine) -> None:
+    try:
+        serve(line)
+    except BaseException as error:  # without this thread there is nobody to answer
+        line.send(Raised(StudyError(f"{type(error).__name__}: {error}")))
+
+
+def _import_ray() -> Any:  # Any: the module, which has no types
+    try:
+        import ray
+        import ray.exceptions
+        import ray.util.client
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise StudyError("executor='ray' needs Ray; install it with pip install 'headwater[ray]'") from error
+    return ray
+
+
+@contextmanager
+def _without_statistics() -> Iterator[None]:
+    """Have Ray start without telling its makers, unless the user has said what it is to tell."""
+    name = "RAY_USAGE_STATS_ENABLED"
+    is_said = name in os.environ
+    os.environ.setdefault(name, "0")
+    try:
+        yield
+    finally:
+        if not is_said:
+            del os.environ[name]

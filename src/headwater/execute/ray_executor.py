@@ -1,0 +1,188 @@
+"""The executor of a Ray cluster: a worker for each device, which stays from one placement to the next."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headwater.conduct.protocol import Conductor
+from headwater.execute.briefs import Briefs
+from headwater.execute.file_requests import FileRequest, answer_request
+from headwater.execute.ray_cluster import RayWorker, Ref, WorkerPool, connect, disconnect
+from headwater.execute.sending import find_data_file
+from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, RunMessage, Told
+from headwater.settings import read_whole
+from headwater.store import is_on_network
+from headwater.trials import Device, Lost, Placement
+
+
+class RayExecutor:
+    """Runs placements side by side, each in the worker of its device: a CPU or a GPU of a node.
+
+    Args:
+        address: "auto" for the cluster that runs here, or its address; None for the one that this process is connected
+            to, or else a new one on this machine, which ends with `close`.
+        num_workers: How many workers to have; None for as many as the cluster has CPUs, or GPUs, at any time.
+        kind: What they train on, "cpu" or "cuda".
+        clock: What events are stamped with.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        num_workers: int | None = None,
+        *,
+        kind: str = "cpu",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._address = address
+        self._num_workers = None if num_workers is None else read_whole("num_workers", num_workers)
+        self._kind = kind
+        self._clock = clock
+        self._pool: WorkerPool | None = None
+        self._is_ours = False
+        """Whether this executor has connected to the cluster."""
+
+    def list_devices(self) -> Sequence[Device]:
+        """Return the CPUs or GPUs that the cluster has for this executor now."""
+        return [worker.device for worker in self._open().workers]
+
+    def run(self, conductor: Conductor) -> None:
+        """Run until the conductor has nothing more to place and nothing is under way."""
+        pool = self._open()
+        with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
+            sent = _SentBriefs(Briefs(conductor, folder), pool)
+            try:
+                self._run(conductor, pool, sent)
+            except BaseException:
+                pool.forget(sent.files)
+                pool.close()
+                self._pool = None
+                raise
+            pool.forget(sent.files)
+
+    def close(self) -> None:
+        """End all workers, and the cluster if this executor has started it."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._is_ours:
+            disconnect()
+            self._is_ours = False
+
+    def _open(self) -> WorkerPool:
+        if self._pool is None:
+            self._is_ours |= connect(self._address, self._num_workers)
+            self._pool = WorkerPool(self._kind, self._num_workers)
+            try:
+                self._pool.gather()
+            except BaseException:
+                self.close()
+                raise
+        return self._pool
+
+    def _run(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
+        self._place(conductor, pool, sent)
+        while pool.is_busy or not pool.workers:
+            if not pool.workers:
+                pool.await_worker()
+            has_news = pool.look()
+            while gone := pool.find_gone():
+                self._lose(gone[0], conductor, pool, "its node is gone")
+                has_news = True
+            heard = pool.wait()
+            if heard is not None:
+                has_news |= self._hear(heard, conductor, pool)
+            if has_news or not pool.is_busy:
+                self._place(conductor, pool, sent)
+
+    def _place(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
+        """Start what the conductor has for idle devices."""
+        idle = pool.list_idle()
+        for placement in conductor.place(idle) if idle else ():
+            sent.start(placement)
+
+    def _hear(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool) -> bool:
+        """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
+        said = worker.take()
+        if isinstance(said, str):
+            self._lose(worker, conductor, pool, said)
+            return True
+        answers: list[Message] = []
+        has_news = False
+        for message in said:
+            if isinstance(message, Raised):
+                raise message.error
+            if isinstance(message, FileRequest):
+                answers.append(answer_request(message))
+                continue
+            has_news |= not (isinstance(message, Told) and isinstance(message.event, QUIET))
+            if isinstance(message, Idle):
+                worker.placement = None
+                continue
+            assert isinstance(message, Told)
+            order = conductor.hear(replace(message.event, device=worker.device.name, time_s=self._clock()))
+            if message.awaits_order:
+                answers.append(worker.answer(order))
+        if worker.placement is not None:
+            worker.exchange(answers)
+        return has_news
+
+    def _lose(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool, reason: str) -> None:
+        """Give up a worker, and all that train its trial with it as ranks."""
+        placement = worker.placement
+        for each in pool.workers:
+            if each is worker or (placement is not None and each.placement is placement):
+                pool.drop(each)
+        if placement is not None:
+            name = worker.device.name
+            reason = f"the Ray worker {name} that trained it was lost: {reason}"
+            conductor.hear(Lost(key=placement.key, device=name, time_s=self._clock(), reason=reason))
+
+
+class _SentBriefs:
+    """What was sent to the workers of one run; a data file goes into the object store once."""
+
+    def __init__(self, briefs: Briefs, pool: WorkerPool) -> None:
+        self._briefs = briefs
+        self._pool = pool
+        self._refs: dict[str, Ref] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """The data files that workers may have copied."""
+        return list(self._refs)
+
+    def start(self, placement: Placement) -> None:
+        """Have a placement run on its first device, or on all as ranks."""
+        workers = [self._pool.find(name) for name in placement.devices]
+        if placement.as_ranks:
+            meeting = workers[0].actor.name_meeting.remote()
+            for rank, worker in enumerate(workers):
+                self._start(worker, RunMessage(placement, rank), meeting)
+        else:  # only devices on the same node share its memory, and can lend their threads
+            near = tuple(worker.device.name for worker in workers if worker.node == workers[0].node)
+            num_near = self._pool.count_neighbours(workers[0])
+            self._start(workers[0], RunMessage(replace(placement, devices=near, num_devices=num_near)), "")
+
+    def _start(self, worker: RayWorker, run: RunMessage, meeting: Ref) -> None:
+        brief, packed = self._briefs.find(run.placement.study)
+        messages: list[Message] = []
+        files: dict[str, Ref] = {}
+        if brief.study not in worker.studies:
+            worker.studies.add(brief.study)
+            is_home = self._pool.is_home(worker)
+            has_disk = is_home or is_on_network(brief.states.url)
+            messages.append(BriefMessage(brief.study, packed, has_disk=has_disk))
+            path = find_data_file(packed)
+            if path is not None and not is_home:
+                self._pool.note_copy(worker.node)
+                files = self._put(path)
+        worker.start(messages, run, brief.space, files=files, meeting=meeting)
+
+    def _put(self, path: str) -> dict[str, Ref]:
+        if path not in self._refs:
+            self._refs[path] = self._pool.put(path)
+        return {path: self._refs[path]}

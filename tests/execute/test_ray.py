@@ -1,0 +1,339 @@
+"""What a user sees of a study does not depend on Ray, nor on what dies on a cluster of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.execute.calling import python_environment
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import headwater as hw
+from headwater.conduct.protocol import Conductor
+from headwater.errors import StudyError
+from headwater.report import Callback
+from headwater.trials import Device, Report, Result, Status
+
+ray: Any = pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(400)
+
+DEADLINE_S = 120
+STORE_BYTES = 100 << 20
+QUICK_TO_NOTICE = {
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+    "health_check_initial_delay_ms": 0,
+}
+
+torch.manual_seed(0)
+LARGE = torch.randn(2000, 6, dtype=torch.float64)
+
+
+def train(trial: hw.Trial) -> None:
+    """Add to the data that it was sent, which nobody else may notice."""
+    model = trial.prepare_model(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 3)).double())
+    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"], momentum=0.9)
+    targets = LARGE.sum(1).gt(0).long()
+    for _ in trial.epochs(9):
+        for start in range(0, 2000, 500):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(LARGE[start : start + 500]), targets[start : start + 500])
+            loss.backward()
+            optimizer.step()
+        trial.report(loss=loss)
+
+
+STUDY = hw.Study(
+    train,
+    space={"lr": hw.loguniform(1e-3, 0.5)},
+    metric="loss",
+    storage=None,
+    lanes=4,
+    max_epochs=9,
+    packing=None,
+    executor="inline",
+)
+
+
+class Staying:
+    """An executor whose workers stay from one study to the next."""
+
+    def __init__(self, executor: hw.RayExecutor) -> None:
+        self._executor = executor
+
+    def list_devices(self) -> Sequence[Device]:
+        return self._executor.list_devices()
+
+    def run(self, conductor: Conductor) -> None:
+        self._executor.run(conductor)
+
+    def close(self) -> None:
+        """Keep them."""
+
+    def release(self) -> None:
+        self._executor.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes that train, and one that this process is connected to."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+        cluster = Cluster(initialize_head=True, head_node_args=head | {"_system_config": QUICK_TO_NOTICE})
+        try:
+            for _ in range(2):
+                add_node(cluster)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def executor(cluster: Any) -> Iterator[Staying]:
+    executor = Staying(hw.RayExecutor())
+    yield executor
+    executor.release()
+    assert count_reserved() == 0
+    assert not list(Path("/tmp").glob("headwater-copies-*/*"))
+
+
+def add_node(cluster: Any) -> None:
+    cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+
+
+def count_reserved() -> int:
+    return sum(group["state"] != "REMOVED" for group in ray.util.placement_group_table().values())
+
+
+def assert_same(first: Result, second: Result, lanes: int) -> None:
+    assert all(trial.status is not Status.FAILED for trial in second.trials)
+    for mine, other in zip(first.trials, second.trials, strict=True):
+        assert (mine.number, mine.status, mine.epochs) == (other.number, other.status, other.epochs)
+        assert mine.config == other.config
+        values, wanted = ([report.metrics["loss"] for report in trial.history] for trial in (mine, other))
+        assert values == (wanted if lanes == 1 else pytest.approx(wanted, rel=1e-9))
+
+
+class After(Callback):
+    """Does something once, after so many reports."""
+
+    def __init__(self, num_reports: int, act: Callable[[], None]) -> None:
+        self.num_left = num_reports
+        self._act = act
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        self.num_left -= 1
+        if self.num_left == 0:
+            self._act()
+
+
+@pytest.mark.parametrize("search", ["random", "asha", "pbt"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_study_comes_to_the_same_on_ray(executor: Staying, search: str, lanes: int) -> None:
+    study = replace(STUDY, search=search, lanes=lanes)
+    assert_same(replace(study, executor=executor).run(num_trials=12), study.run(num_trials=12), lanes)
+
+
+def test_the_best_model_comes_back(executor: Staying, tmp_path: Path) -> None:
+    study = replace(STUDY, storage=tmp_path / "study.db", lanes=1)
+    there = replace(study, executor=executor, name="there").run(num_trials=2)
+    here = replace(study, name="here").run(num_trials=2)
+    for mine, other in zip(there.load_best_model().parameters(), here.load_best_model().parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_data_can_be_written_to_and_nobody_else_sees_it(executor: Staying) -> None:
+    def spoil(trial: hw.Trial) -> None:
+        before = LARGE.sum().item()
+        LARGE.add_(1.0)
+        trial.report(loss=before)
+
+    study = replace(STUDY, train=spoil, space={"lr": hw.uniform(0.0, 1.0)}, executor=executor)
+    first = study.run(num_trials=1)
+    assert first.best.value("loss") == LARGE.sum().item()
+    assert study.run(num_trials=1).best.value("loss") == LARGE.sum().item()
+
+
+def test_what_is_wrong_with_the_study_ends_it_and_leaves_nothing(executor: Staying) -> None:
+    with pytest.raises(StudyError, match="'loss'"):
+        replace(STUDY, metric="accuracy", executor=executor).run(num_trials=2)
+    assert count_reserved() == 0
+
+
+def test_the_target_of_a_surrogate_study_trains_on_both_nodes_as_ranks(executor: Staying, tmp_path: Path) -> None:
+    def wide(trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 2)).double())
+        loader = trial.prepare_data_loader(TensorDataset(LARGE, LARGE.sum(1).gt(0).long()), batch_size=500)
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        (tmp_path / str(os.getpid())).touch()
+        for _ in trial.epochs(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+            trial.report(loss=loss)
+
+    surrogate = hw.Surrogate(4, spread="ranks")
+    study = replace(STUDY, train=wide, surrogate=surrogate, lanes=2, max_epochs=2, executor="inline")
+    there = replace(study, executor=executor).run(num_trials=4)
+    assert len([*tmp_path.iterdir()]) == 2
+    here = study.run(num_trials=4)
+    assert there.best.config == here.best.config
+    assert there.best.value("loss") == pytest.approx(here.best.value("loss"), rel=1e-9)
+
+
+def leave_pid(folder: Path) -> Callable[[hw.Trial], None]:
+    """Return a training function that leaves the number of its process in a folder while it trains."""
+
+    def train_there(trial: hw.Trial) -> None:
+        file = folder / str(os.getpid())
+        file.touch()
+        try:
+            train(trial)
+        finally:
+            file.unlink()
+
+    return train_there
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("search", ["random", "asha"])
+def test_a_worker_that_is_killed_changes_nothing(executor: Staying, tmp_path: Path, lanes: int, search: str) -> None:
+    def kill_one() -> None:
+        os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
+
+    study = replace(STUDY, search=search, train=leave_pid(tmp_path), lanes=lanes, save_every=1)
+    faulty = After(5, kill_one)
+    result = replace(study, executor=executor, callbacks=[faulty]).run(num_trials=12)
+    assert faulty.num_left <= 0
+    assert_same(result, study.run(num_trials=12), lanes)
+
+
+def test_a_node_that_dies_changes_nothing(executor: Staying, cluster: Any, tmp_path: Path) -> None:
+    raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.list_all_nodes()}
+    dead: list[int] = []
+
+    def kill_node() -> None:
+        worker = next(tmp_path.iterdir()).name
+        dead.append(int(Path("/proc", worker, "stat").read_text().rpartition(")")[2].split()[1]))
+        os.kill(dead[0], signal.SIGKILL)
+
+    study = replace(STUDY, lanes=1, search="asha", train=leave_pid(tmp_path))
+    faulty = After(6, kill_node)
+    result = replace(study, executor=executor, callbacks=[faulty]).run(num_trials=12)
+    assert faulty.num_left <= 0
+    assert_same(result, study.run(num_trials=12), 1)
+    cluster.remove_node(raylets[dead[0]], allow_graceful=False)
+    add_node(cluster)
+
+
+def test_a_node_that_joins_is_used(executor: Staying, cluster: Any, tmp_path: Path) -> None:
+    """The third trial can report only if a third worker runs it, while two wait for it."""
+    for number in range(2):
+        os.mkfifo(tmp_path / str(number))
+
+    def wait_for_third(trial: hw.Trial) -> None:
+        number = trial.config["number"]
+        trial.report(loss=1.0)
+        if number < 2:
+            (tmp_path / str(number)).read_bytes()
+
+    def release() -> None:
+        for number in range(2):
+            (tmp_path / str(number)).write_bytes(b"")
+
+    study = replace(STUDY, train=wait_for_third, space={"number": hw.grid([0, 1, 2])}, lanes=1, executor=executor)
+    callbacks = [After(1, lambda: add_node(cluster)), After(3, release)]
+    result = replace(study, callbacks=callbacks).run(num_trials=3)
+    assert [trial.status for trial in result.trials] == [Status.COMPLETED] * 3
+
+
+def test_nothing_outlives_a_study_that_is_killed(executor: Staying, cluster: Any, tmp_path: Path) -> None:
+    executor.release()
+    script = f"""
+import os, headwater as hw
+def train(trial):
+    open({str(tmp_path)!r} + f"/{{os.getpid()}}", "w").close()
+    for _ in trial.epochs(10**9):
+        trial.report(loss=1.0)
+hw.Study(train, space={{"lr": hw.uniform(0, 1)}}, metric="loss", storage=None, lanes=1,
+         executor=hw.RayExecutor({cluster.address!r}, num_workers=1)).run(num_trials=1)
+"""
+    study = subprocess.Popen([sys.executable, "-c", script], env=python_environment())
+    await_truth(lambda: any(tmp_path.iterdir()))
+    assert count_reserved() == 1
+    study.kill()
+    study.wait()
+    await_truth(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
+    await_truth(lambda: count_reserved() == 0)
+
+
+def test_a_cluster_of_its_own_ends_with_the_study(tmp_path: Path) -> None:
+    script = f"""
+import os
+from pathlib import Path
+import headwater as hw, ray
+data = list(range(100))
+def train(trial):
+    Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    trial.report(loss=float(len(data)))
+study = hw.Study(train, space={{"lr": hw.uniform(0, 1)}}, metric="loss", storage=None, executor="ray")
+if __name__ == "__main__":
+    print(study.run(num_trials=2).best.value("loss"), ray.is_initialized())
+    children = Path(f"/proc/{{os.getpid()}}/task/{{os.getpid()}}/children").read_text().split()
+    print(children)
+"""
+    file = tmp_path.with_suffix(".py")
+    file.write_text(script)
+    environment = {**python_environment(), "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "100.0 False\n[]\n"
+    assert any(tmp_path.iterdir())
+    await_truth(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
+
+
+def await_truth(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+
+
+def test_the_absence_of_ray_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(StudyError, match=r"pip install 'headwater\[ray\]'"):
+        replace(STUDY, executor="ray").run(num_trials=1)
+
+
+def test_an_address_where_nothing_is_names_what_to_do() -> None:
+    script = """
+import headwater as hw
+hw.RayExecutor("auto").list_devices()
+"""
+    environment = {**python_environment(), "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "no Ray cluster at 'auto'" in done.stderr
+    assert "ray start --head" in done.stderr
