@@ -192,7 +192,7 @@ def test_the_target_of_a_surrogate_study_trains_on_both_nodes_as_ranks(executor:
                 optimizer.step()
             trial.report(loss=loss)
 
-    surrogate = hw.Surrogate(4, spread="ranks")
+    surrogate = hw.Surrogate(scale=4, spread="ranks")
     study = replace(STUDY, train=wide, surrogate=surrogate, lanes=2, max_epochs=2, executor="inline")
     there = replace(study, executor=executor).run(num_trials=4)
     assert len([*tmp_path.iterdir()]) == 2

@@ -66,7 +66,7 @@ class Wire:
     def teach(self, function: Any, study: str = "s", **brief: Any) -> None:
         states = StatesPlace(url=str(self._folder), study="mine")
         value = Brief(study=study, function=function, space=SPACE, states=states, **brief)
-        self.worker.learn(BriefMessage(study, send_value(value, self._folder)))
+        self.worker.learn(BriefMessage(study, send_value(value, self._folder)), self._theirs)
 
     def run(
         self, study: str = "s", groups: tuple[TrialGroup, ...] = (GROUP,), join: Order | None = None
@@ -135,7 +135,7 @@ def test_in_a_pack_every_start_save_and_end_waits_too_and_groups_may_join(wire: 
 
 
 def test_what_is_wrong_with_a_study_is_said_when_it_is_to_run_and_a_better_one_takes_its_place(wire: Wire) -> None:
-    wire.worker.learn(BriefMessage("s", b"nonsense"))
+    wire.worker.learn(BriefMessage("s", b"nonsense"), wire._theirs)
     assert wire.said == []
     assert isinstance(wire.run(), Raised)
     wire.teach(train)
