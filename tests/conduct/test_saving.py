@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.clocks import JumpingClock
 
 from headwater.conduct.saving import SAVING_SHARE, SavingRule, TrialStates
 from headwater.store import StateFiles
+from headwater.store.state_files import name_kept
 from headwater.store.state_format import StateHeader, seal_state
 from headwater.trials import Objective, Report, Saved, StatesPlace, Status
 
@@ -107,3 +109,27 @@ def test_where_no_trial_came_to_its_end_the_best_under_way_is_kept(tmp_path: Pat
     states.keep_unfinished()
     assert states.files.kept == (1, 1)
     assert list(states.files) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_trials_that_end_at_the_same_time_the_best_is_kept(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Each is the best when it reports; all have written their weights before the first is heard of."""
+    states = make_states(tmp_path)
+    for number in range(3):
+        assert states.choose_kept([report(number, 3.0 - number)]) == number
+        (tmp_path / name_kept(number, 1)).touch()
+    for number in order:
+        event = Saved(key=0, group=number, epochs={}, kept=(number, 1))
+        states.take_saved(states.leave_out_overtaken(event))
+        assert states.files.kept is not None
+        assert (tmp_path / name_kept(*states.files.kept)).exists()
+    assert states.files.kept == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == [name_kept(2, 1)]
+
+
+def test_weights_that_an_earlier_run_left_behind_go(tmp_path: Path) -> None:
+    (tmp_path / name_kept(4, 2)).touch()
+    states = make_states(tmp_path)
+    (tmp_path / name_kept(5, 9)).touch()
+    states.files.set_kept(5, 9)
+    assert [path.name for path in tmp_path.iterdir()] == [name_kept(5, 9)]

@@ -16,6 +16,11 @@ class BestTrial:
         self._last = {record.number: record.value(objective.metric) for record in known}
         self._number = number
 
+    @property
+    def number(self) -> int | None:
+        """Which trial it is."""
+        return self._number
+
     def see(self, number: int, value: float) -> None:
         """Take in what a trial reported last; NaN for one that has failed."""
         self._last[number] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from headwater.conduct.best_trial import BestTrial
 from headwater.store import StateFiles
@@ -56,6 +57,14 @@ class TrialStates:
     def choose_kept(self, ended: Sequence[Report]) -> int | None:
         """Return the best of the trials that end with these reports, if it is the best so far."""
         return self._best.update({report.number: report.metrics[self._objective.metric] for report in ended})
+
+    def leave_out_overtaken(self, event: Saved) -> Saved:
+        """Return what was written but for weights that are no longer the best, where the better ones are there."""
+        best = self._best.number
+        if event.kept is None or event.kept[0] == best or self.files.kept_number != best:
+            return event
+        self.files.remove_kept(*event.kept)
+        return replace(event, kept=None)
 
     def take_saved(self, event: Saved) -> None:
         """Take in what was written, now that it is recorded."""

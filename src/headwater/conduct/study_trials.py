@@ -104,6 +104,7 @@ class StudyTrials:
             self._log.move(number, status, self.epoch_of, judgement.errors.get(number))
             for number, status in judgement.leaving.items()
         ]
+        saved = None if saved is None else self._states.leave_out_overtaken(saved)
         if saved is not None and saved.kept is not None:  # before it is recorded that its trial has ended
             self._states.files.note_kept(*saved.kept)
         self._log.recorder.write(judgement.fresh, moves)

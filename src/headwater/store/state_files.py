@@ -33,7 +33,10 @@ class StateFiles:
         self._folder = Folder(place.url)
         self._note_kept = note_kept
         self._epochs: dict[int, set[int]] = {}
-        for name in self._folder.list_names():
+        names = self._folder.list_names()
+        self._bests = {name for name in names if name.startswith("best-")}
+        """The files of weights that were the best; not those that a worker writes now, and has not told of."""
+        for name in names:
             if found := _NAME.fullmatch(name):
                 self._epochs.setdefault(int(found[1]), set()).add(int(found[2]))
 
@@ -106,9 +109,18 @@ class StateFiles:
         At every moment the record names some that are there: it is told of the new ones before the old ones go.
         """
         self.note_kept(number, epoch)
-        for name in self._folder.list_names():
-            if name.startswith("best-") and name != name_kept(number, epoch):
-                self._folder.remove(name)
+        self._remove_bests(name_kept(number, epoch))
+
+    def remove_kept(self, number: int, epoch: int) -> None:
+        """Take in that weights were written as the best when others were better already."""
+        assert self.kept is not None
+        self._bests.add(name_kept(number, epoch))
+        self._remove_bests(name_kept(*self.kept))
+
+    def _remove_bests(self, kept: str) -> None:
+        for name in self._bests - {kept}:
+            self._folder.remove(name)
+        self._bests = {kept}
 
     def keep_saved(self, number: int) -> None:
         """Keep a trial's saved state as the best; one that is damaged is left out."""
