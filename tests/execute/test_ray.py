@@ -133,16 +133,17 @@ def assert_same(first: Result, second: Result, lanes: int) -> None:
 
 
 class After(Callback):
-    """Does something once, after so many reports."""
+    """Does something once, after so many reports, as soon as it can be done."""
 
-    def __init__(self, num_reports: int, act: Callable[[], None]) -> None:
-        self.num_left = num_reports
+    def __init__(self, num_reports: int, act: Callable[[], bool | None]) -> None:
+        self.is_done = False
+        self._num_left = num_reports
         self._act = act
 
     def on_reports(self, reports: Sequence[Report]) -> None:
-        self.num_left -= 1
-        if self.num_left == 0:
-            self._act()
+        self._num_left -= 1
+        if self._num_left <= 0 and not self.is_done:
+            self.is_done = self._act() is not False
 
 
 @pytest.mark.parametrize("search", ["random", "asha", "pbt"])
@@ -218,13 +219,16 @@ def leave_pid(folder: Path) -> Callable[[hw.Trial], None]:
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("search", ["random", "asha"])
 def test_a_worker_that_is_killed_changes_nothing(executor: Staying, tmp_path: Path, lanes: int, search: str) -> None:
-    def kill_one() -> None:
-        os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
+    def kill_one() -> bool:
+        pids = [int(file.name) for file in tmp_path.iterdir()]
+        for pid in pids[:1]:
+            os.kill(pid, signal.SIGKILL)
+        return bool(pids)
 
     study = replace(STUDY, search=search, train=leave_pid(tmp_path), lanes=lanes, save_every=1)
     faulty = After(5, kill_one)
     result = replace(study, executor=executor, callbacks=[faulty]).run(num_trials=12)
-    assert faulty.num_left <= 0
+    assert faulty.is_done
     assert_same(result, study.run(num_trials=12), lanes)
 
 
@@ -232,15 +236,16 @@ def test_a_node_that_dies_changes_nothing(executor: Staying, cluster: Any, tmp_p
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.list_all_nodes()}
     dead: list[int] = []
 
-    def kill_node() -> None:
-        worker = next(tmp_path.iterdir()).name
-        dead.append(int(Path("/proc", worker, "stat").read_text().rpartition(")")[2].split()[1]))
-        os.kill(dead[0], signal.SIGKILL)
+    def kill_node() -> bool:
+        for worker in [file.name for file in tmp_path.iterdir()][:1]:
+            dead.append(int(Path("/proc", worker, "stat").read_text().rpartition(")")[2].split()[1]))
+            os.kill(dead[0], signal.SIGKILL)
+        return bool(dead)
 
     study = replace(STUDY, lanes=1, search="asha", train=leave_pid(tmp_path))
     faulty = After(6, kill_node)
     result = replace(study, executor=executor, callbacks=[faulty]).run(num_trials=12)
-    assert faulty.num_left <= 0
+    assert faulty.is_done
     assert_same(result, study.run(num_trials=12), 1)
     cluster.remove_node(raylets[dead[0]], allow_graceful=False)
     add_node(cluster)
