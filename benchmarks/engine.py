@@ -185,8 +185,8 @@ def train(trial: hw.Trial) -> None:
 
 
 def show_real(num_trials: int, folder: str) -> Iterator[str]:
-    yield f"\nReal: {num_trials} trials on `ProcessExecutor(2)`, by the spans of their records, from the first on. The"
-    yield "bound takes the time that each segment took in that very run.\n"
+    yield f"\nReal: {num_trials} trials on `ProcessExecutor(2)`, by the spans of their records from the first on."
+    yield "The bound takes the time that each segment took in that very run.\n"
     yield "| search | placements | busy, with a barrier | busy now | busy at best | now, of the best |"
     yield "|---|---|---|---|---|---|"
     for name, build in SEARCHES.items():

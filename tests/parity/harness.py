@@ -87,7 +87,10 @@ def training_function(case: Case) -> Callable[[Trial], None]:
         model = trial.prepare_model(build if case.from_factory else build())
         loader = trial.prepare_data_loader(train_set, batch_size=BATCH_SIZE, shuffle=True)
         kind, options = recipe.optimizer(trial.config), recipe.options(trial.config)
-        optimizer = trial.prepare_optimizer(kind, model, **options)
+        if "nesterov" in trial.config:  # a truth may differ by lane only where it goes straight into such a place
+            optimizer = trial.prepare_optimizer(kind, model, nesterov=trial.config["nesterov"], **options)
+        else:
+            optimizer = trial.prepare_optimizer(kind, model, **options)
         for _ in trial.epochs(NUM_EPOCHS):
             loss = train_epoch(task, model, loader, optimizer, trial.config)
             trial.report(train_loss=loss, **evaluate(task, model, valid_set))
@@ -102,7 +105,8 @@ def train_plain(case: Case, settings: Settings, number: int = 0) -> Trained:
     model = case.task.build_model(settings, case.dtype)
     kind = case.recipe.optimizer(settings)
     kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
-    optimizer = kind(model.parameters(), **case.recipe.options(settings))
+    truths = {"nesterov": settings["nesterov"]} if "nesterov" in settings else {}
+    optimizer = kind(model.parameters(), **case.recipe.options(settings), **truths)
     metrics: list[Mapping[str, float]] = []
     for epoch in range(NUM_EPOCHS):
         torch.manual_seed(mix_seed(SEED, "epoch", epoch))

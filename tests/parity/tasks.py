@@ -126,7 +126,6 @@ RECIPES = {
             "lr": settings["lr"],
             "momentum": settings["momentum"],
             "weight_decay": settings["weight_decay"],
-            "nesterov": settings["nesterov"],
         },
         lanes=lambda task, dtype: _lanes(1.0, task, momentum=MOMENTA, nesterov=[bool(item) for item in MOMENTA]),
     ),

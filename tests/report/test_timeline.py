@@ -12,7 +12,7 @@ from headwater.report.timeline import MOST_DEVICES, Timeline, draw_bar
 from headwater.report.timeline_drawing import draw_timeline
 from headwater.trials import Span, SpanPurpose
 
-LANES, PACK, MEASUREMENT = SpanPurpose
+LANES, PACK, RANKS, MEASUREMENT = SpanPurpose
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -28,7 +28,7 @@ MIXED = Timeline.of(
         sit("cpu:10", 4.0, 10.0, trials=(1, 2, 3)),
         sit("cpu:9", 0.0, 2.0, MEASUREMENT),
         sit("cpu:9", 2.0, 6.0, PACK, (4, 5)),
-        sit("cpu:9", 8.0, 10.0),
+        sit("cpu:9", 8.0, 10.0, RANKS),
     ],
 )
 
@@ -48,8 +48,8 @@ def test_devices_are_in_order_with_their_gaps_and_shares() -> None:
 
 
 def test_bars_show_what_took_most_of_each_cell() -> None:
-    assert [draw_bar(one, 10) for one in MIXED.devices] == ["▒▒▓▓▓▓··██", "····██████"]
-    assert [draw_bar(one, 5) for one in MIXED.devices] == ["▒▓▓·█", "··███"]
+    assert [draw_bar(one, 10) for one in MIXED.devices] == ["▒▒▓▓▓▓··▚▚", "····██████"]
+    assert [draw_bar(one, 5) for one in MIXED.devices] == ["▒▓▓·▚", "··███"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
@@ -75,7 +75,7 @@ def test_a_drawing_has_a_bar_for_each_span_in_its_place() -> None:
     assert [bar.findtext(f"{SVG}title") for bar in bars] == [
         "s<1>, measurement: trials 0; 0.000 to 2.000 s",
         "s<1>, pack: trials 4, 5; 2.000 to 6.000 s",
-        "s<1>, lanes: trials 0; 8.000 to 10.000 s",
+        "s<1>, ranks: trials 0; 8.000 to 10.000 s",
         "s<1>, lanes: trials 1, 2, 3; 4.000 to 10.000 s",
     ]
     widths = [float(bar.attrib["width"]) for bar in bars]

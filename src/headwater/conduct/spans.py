@@ -52,6 +52,7 @@ class SpanLog:
             return
         is_pack = len(span.placement.groups) > 1
         purpose = SpanPurpose.PACK if is_pack else SpanPurpose.LANES
+        purpose = SpanPurpose.RANKS if span.placement.as_ranks else purpose
         if span.placement.purpose is not Purpose.TRAIN:
             purpose = SpanPurpose.MEASUREMENT
         for device in span.placement.devices:

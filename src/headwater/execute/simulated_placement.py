@@ -121,8 +121,13 @@ class SimulatedPlacement:
         kept = None if order.keep is None else (order.keep, group.epoch)
         if kept is not None:
             self._write(name_kept(*kept), *kept)
-        epochs = dict.fromkeys(order.save, group.epoch)
-        answer = yield Saved(key=self.placement.key, group=group.key, epochs=epochs, kept=kept, seconds=seconds)
+        answer = yield Saved(
+            key=self.placement.key,
+            group=group.key,
+            epochs=dict.fromkeys(order.save, group.epoch),
+            kept=kept,
+            seconds=seconds,
+        )
         self._join(answer)
 
     def _end(self, group: _Group, outcome: Outcome, error: str = "", seconds: float = 0.0) -> Script:

@@ -9,7 +9,17 @@ from typing import TypeAlias
 
 from headwater.plan import MAX_LANES, choose_num_lanes
 from headwater.space import Config
-from headwater.trials import Finding, Lane, LoadingCost, Measurement, Profile, Purpose, TrainingTime, UnitCost
+from headwater.trials import (
+    AUTO_SCALES,
+    Finding,
+    Lane,
+    LoadingCost,
+    Measurement,
+    Profile,
+    Purpose,
+    TrainingTime,
+    UnitCost,
+)
 
 EpochTime: TypeAlias = Callable[[Config, int, str], float]
 """The seconds of an epoch of a group: by the configuration, the number of its lanes and the kind of the device."""
@@ -46,6 +56,10 @@ class SimulatedTimes:
         self, purpose: Purpose, lanes: Sequence[Lane], kind: str, scale: int | None = None
     ) -> tuple[Finding, float]:
         """Return what a measurement of these lanes finds, and how long it takes."""
+        if purpose is Purpose.START:
+            return None, self.measure_s
+        if purpose is Purpose.SCALES:
+            return tuple(sorted(self.speedups, reverse=True)) or AUTO_SCALES, self.measure_s
         epoch_s = self.time_epoch(lanes, kind, scale)
         if purpose is Purpose.FORESEE:
             step_s, num_steps = epoch_s / self.num_steps, self.num_epochs * self.num_steps

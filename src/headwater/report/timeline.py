@@ -15,7 +15,13 @@ from headwater.trials import Span, SpanPurpose
 
 MOST_DEVICES = 40
 """So many devices have a line in a terminal; a drawing and JSON have all."""
-MARKS = {SpanPurpose.LANES: "█", SpanPurpose.PACK: "▓", SpanPurpose.MEASUREMENT: "▒", None: "·"}
+MARKS = {
+    SpanPurpose.LANES: "█",
+    SpanPurpose.PACK: "▓",
+    SpanPurpose.RANKS: "▚",
+    SpanPurpose.MEASUREMENT: "▒",
+    None: "·",
+}
 """How a cell is drawn in which a device does this most of the time; None: it is idle."""
 LEAST_GAP = 1e-3
 """Shorter gaps, as a share of the whole time, are no gaps but what it takes to place something."""

@@ -10,7 +10,12 @@ from headwater.report.numbers import show_seconds
 from headwater.report.timeline import DeviceTimeline, Timeline
 from headwater.trials import Span, SpanPurpose
 
-COLOURS = {SpanPurpose.LANES: "#2171b5", SpanPurpose.PACK: "#7a5195", SpanPurpose.MEASUREMENT: "#fd8d3c"}
+COLOURS = {
+    SpanPurpose.LANES: "#2171b5",
+    SpanPurpose.PACK: "#7a5195",
+    SpanPurpose.RANKS: "#238b45",
+    SpanPurpose.MEASUREMENT: "#fd8d3c",
+}
 WIDTH, ROW, BAR = 1000, 24, 18
 TOP, RIGHT, BOTTOM = 64, 80, 40
 LETTER = 6.6

@@ -13,6 +13,8 @@ class SpanPurpose(StrEnum):
     """It trained them as one group."""
     PACK = "pack"
     """It trained them as several groups that take turns."""
+    RANKS = "ranks"
+    """It trained one of them together with other devices, each a part of every batch."""
     MEASUREMENT = "measurement"
     """It took a few steps of some, to measure them."""
 
