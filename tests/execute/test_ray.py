@@ -253,22 +253,15 @@ def test_a_node_that_dies_changes_nothing(executor: Staying, cluster: Any, tmp_p
 
 def test_a_node_that_joins_is_used(executor: Staying, cluster: Any, tmp_path: Path) -> None:
     """The third trial can report only if a third worker runs it, while two wait for it."""
-    for number in range(2):
-        os.mkfifo(tmp_path / str(number))
+    all_reported = tmp_path / "all"
 
-    def wait_for_third(trial: hw.Trial) -> None:
-        number = trial.config["number"]
+    def wait_for_all(trial: hw.Trial) -> None:
         trial.report(loss=1.0)
-        if number < 2:
-            (tmp_path / str(number)).read_bytes()
+        await_truth(all_reported.exists)
 
-    def release() -> None:
-        for number in range(2):
-            (tmp_path / str(number)).write_bytes(b"")
-
-    study = replace(STUDY, train=wait_for_third, space={"number": hw.grid([0, 1, 2])}, lanes=1, executor=executor)
-    callbacks = [After(1, lambda: add_node(cluster)), After(3, release)]
-    result = replace(study, callbacks=callbacks).run(num_trials=3)
+    callbacks = [After(1, lambda: add_node(cluster)), After(3, all_reported.touch)]
+    study = replace(STUDY, train=wait_for_all, lanes=1, save_every=None, executor=executor, callbacks=callbacks)
+    result = study.run(num_trials=3)
     assert [trial.status for trial in result.trials] == [Status.COMPLETED] * 3
 
 
