@@ -152,17 +152,21 @@ def test_a_trial_that_is_lost_goes_on_from_its_last_state() -> None:
     study = ConductedStudy(num_trials=1, lanes=1)
     (placement,) = study.place("cpu:0")
     study.start(placement)
-    study.report(placement, 1, {0: 0.5})
-    study.save(placement, [0], 1)
-    study.report(placement, 2, {0: 0.4})
-    study.lose(placement)
+    study.conductor.regroup()
+    order = study.report(placement, 1, {0: 0.5})
+    study.save(placement, order.save, 1)
+    study.end(placement)
+    (second,) = study.place("cpu:0")
+    study.start(second)
+    study.report(second, 2, {0: 0.4})
+    study.lose(second)
     (again,) = study.place("cpu:0")
     assert again.groups[0].lanes[0].start_epoch == 1
     assert again.key != placement.key
     study.train(again)
     assert [report.epoch for report in study.result.trials[0].history] == [1, 2, 3]
     assert study.result.trials[0].history[1].metrics["loss"] == 0.4
-    assert "it starts again: it is gone" in study.notes
+    assert "trains again from what was saved: it is gone" in study.notes
 
 
 def test_a_trial_that_is_lost_too_often_has_failed() -> None:

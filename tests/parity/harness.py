@@ -86,11 +86,15 @@ def training_function(case: Case) -> Callable[[Trial], None]:
 
         model = trial.prepare_model(build if case.from_factory else build())
         loader = trial.prepare_data_loader(train_set, batch_size=BATCH_SIZE, shuffle=True)
-        kind, options = recipe.optimizer(trial.config), recipe.options(trial.config)
-        if "nesterov" in trial.config:  # a truth may differ by lane only where it goes straight into such a place
+        options = recipe.options(trial.config)
+        # a name or a truth may differ by lane only where it goes straight into a place that takes it so
+        if "optimizer" in trial.config:
+            optimizer = trial.prepare_optimizer(trial.config["optimizer"], model, **options)
+        elif "nesterov" in trial.config:
+            kind = recipe.optimizer(trial.config)
             optimizer = trial.prepare_optimizer(kind, model, nesterov=trial.config["nesterov"], **options)
         else:
-            optimizer = trial.prepare_optimizer(kind, model, **options)
+            optimizer = trial.prepare_optimizer(recipe.optimizer(trial.config), model, **options)
         for _ in trial.epochs(NUM_EPOCHS):
             loss = train_epoch(task, model, loader, optimizer, trial.config)
             trial.report(train_loss=loss, **evaluate(task, model, valid_set))

@@ -37,7 +37,9 @@ class SpanLog:
 
     def hear(self, event: Event, running: RunningPlacement | None) -> None:
         """Take in where a placement stands after an event; None where it is over."""
-        span = self._open[event.key]
+        span = self._open.get(event.key)
+        if span is None:  # it is over, and whatever ran it was lost since
+            return
         if not span.has_begun and isinstance(event, Started):
             span.begin_s, span.has_begun = event.time_s, True
         numbers = () if running is None else running.numbers
