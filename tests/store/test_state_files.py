@@ -55,6 +55,20 @@ def test_a_state_that_the_record_does_not_know_of_is_refused(tmp_path: Path) -> 
         files.find_epoch(0, 2)
 
 
+def test_a_state_whose_report_was_never_recorded_gives_way_to_the_one_before_it(tmp_path: Path) -> None:
+    put(tmp_path, 0, 2)
+    put(tmp_path, 0, 3)
+    assert StateFiles(place_in(tmp_path)).find_epoch(0, 2) == 2
+
+
+def test_when_a_state_is_recorded_those_before_it_go(tmp_path: Path) -> None:
+    files = StateFiles(place_in(tmp_path))
+    for epoch in (2, 3):
+        put(tmp_path, 0, epoch)
+        files.add({0: epoch})
+    assert [path.name for path in tmp_path.iterdir()] == ["0-3.safetensors"]
+
+
 def test_a_state_that_is_missing_or_of_another_study_is_refused(tmp_path: Path) -> None:
     put(tmp_path, 0, 3, "other")
     files = StateFiles(place_in(tmp_path))
@@ -101,7 +115,7 @@ def test_a_saved_state_is_kept_as_the_best_unless_it_is_damaged(tmp_path: Path) 
     assert files.kept == (3, 2)
     place = StatesPlace(url=str(tmp_path), study="mine", kept=files.kept)
     assert StateStore(place).load_kept().epoch == 2
-    (tmp_path / "4-1.safetensors").write_bytes(b"damaged")
-    files.add({4: 1})
+    (tmp_path / "4-2.safetensors").write_bytes(b"damaged")
+    files.add({4: 2})
     files.keep_saved(4)
     assert files.kept == (3, 2)

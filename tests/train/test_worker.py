@@ -27,6 +27,7 @@ from headwater.trials import (
     Profile,
     Purpose,
     Reported,
+    StartCheck,
     Started,
     StatesPlace,
     Surrogate,
@@ -150,6 +151,8 @@ def test_measuring_tells_what_it_was_asked_for_and_trains_nobody(tmp_path: Path)
     for purpose in Purpose:
         if purpose is not Purpose.TRAIN:
             desk = Desk(tmp_path)
+            if purpose in (Purpose.START, Purpose.SCALES):
+                desk.brief = replace(desk.brief, surrogate=Surrogate(scale=2, at=2, min_width=2))
             desk.run(make_group(0, 1), purpose=purpose)
             (event,) = desk.events
             assert isinstance(event, Measured)
@@ -159,6 +162,8 @@ def test_measuring_tells_what_it_was_asked_for_and_trains_nobody(tmp_path: Path)
         Purpose.ALONE: Measurement,
         Purpose.LOADING: LoadingCost,
         Purpose.FORESEE: TrainingTime,
+        Purpose.START: StartCheck,
+        Purpose.SCALES: tuple,
     }
 
 
