@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test change from this process to others because the machine is slow."""
+    monkeypatch.setattr("headwater.execute.auto.PATIENCE_S", math.inf)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_a_full_disk_ends_the_run_and_it_goes_on(
     study: hw.Study, tmp_path: Path, undisturbed: Result, executor: str, num_reports: int
 ) -> None:
     fault = FullDisk()
-    study = replace(study, executor=executor, train=train_until(fault))
+    study = replace(study, executor=executor, train=train_small if executor == "processes" else train_until(fault))
     with pytest.raises(StoreError, match="check the disk"):
         replace(study, callbacks=[At(num_reports, fault.begin)]).run(num_trials=NUM_TRIALS)
     fault.end()
@@ -148,7 +148,7 @@ def test_a_lock_that_lasts_ends_the_run_and_it_goes_on(
     study: hw.Study, tmp_path: Path, undisturbed: Result, executor: str
 ) -> None:
     fault = Lock(tmp_path / "study.db")
-    study = replace(study, executor=executor, train=train_until(fault))
+    study = replace(study, executor=executor, train=train_small if executor == "processes" else train_until(fault))
     with pytest.raises(StoreError, match="has been locked by another process"):
         replace(study, callbacks=[At(4, fault.begin)]).run(num_trials=NUM_TRIALS)
     fault.end()

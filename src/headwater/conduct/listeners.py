@@ -55,7 +55,7 @@ class StudyLog:
 
     def pulse(self) -> None:
         """Show where the study stands, if anybody looks."""
-        if not isinstance(self._watcher, Silence):
+        if type(self._watcher) is not Silence:
             self._watcher.pulse(self.tally.pulse())
 
     def tell(self, text: str, lanes: Sequence[Lane] = (), kind: str = "study") -> None:

@@ -46,7 +46,7 @@ def seal_state(header: StateHeader, tensors: bytes) -> bytes:
     metadata["checksum"] = _sum(metadata, places, data)
     text = json.dumps({"__metadata__": metadata, **places}).encode()
     text += b" " * (-len(text) % _LENGTH)
-    return len(text).to_bytes(_LENGTH, "little") + text + data
+    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, data])
 
 
 def open_state(content: bytes, study: str, trial: int) -> StateHeader:

@@ -24,7 +24,18 @@ from headwater.train.engines import LaneState
 def encode_state(state: LaneState, study: str, trial: int) -> bytes:
     """Return the state of a trial of a study as the content of a file."""
     tree, tensors = _take_apart(state)
-    return seal_state(StateHeader(study=study, trial=trial, epoch=state.epoch, tree=tree), save(tensors))
+    content = _serialize(tensors)
+    tensors.clear()  # there may not be memory for another copy
+    return seal_state(StateHeader(study=study, trial=trial, epoch=state.epoch, tree=tree), content)
+
+
+def _serialize(tensors: dict[str, Tensor]) -> bytes:
+    try:
+        return save(tensors)
+    except BaseException as panic:
+        if type(panic).__name__ == "PanicException":  # what safetensors, being Rust, does without memory
+            raise MemoryError("there is not enough memory to save its state") from panic
+        raise
 
 
 def decode_state(content: bytes, study: str, trial: int) -> LaneState:

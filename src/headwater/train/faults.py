@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from headwater.errors import RunFault, TrialError
+from headwater.fuse.shortage import is_out_of_memory
 from headwater.train.engines import LaneState
 from headwater.train.trial import Control
 from headwater.trials import Decision, Report
@@ -69,7 +70,7 @@ class GuardedControl:
         except TrialError:
             raise
         except Exception as cause:
-            if cause is self._own:
+            if cause is self._own or is_out_of_memory(cause):  # what it trains leaves too little to save it with
                 raise
             self._fault = cause
             raise RunFault from cause
