@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.execute.lab import StayingExecutor
 from torch import nn
 
 import headwater as hw
@@ -100,12 +101,13 @@ def run_limited(room: int, **settings: Any) -> dict[str, Any]:
 
 def run_in_cgroup(directory: str, room: int) -> dict[str, Any]:
     """Run a study whose control group, version 1, may take so many MiB more; where it takes more, Linux kills."""
-    warm_up()
+    executor = StayingExecutor(hw.ProcessExecutor(1))
+    study(train, space={"lr": hw.grid(LR[:2])}, lanes=2, executor=executor).run()
     usage = int(Path(directory, "memory.usage_in_bytes").read_text())
     Path(directory, "memory.limit_in_bytes").write_text(str(usage + room * MIB))
     free = available_bytes(torch.device("cpu"))
     assert free is not None
-    return {"free": free // MIB, **describe(study(train, executor=hw.ProcessExecutor(1)))}
+    return {"free": free // MIB, **describe(study(train, executor=executor))}
 
 
 def warm_up() -> None:
@@ -177,8 +179,8 @@ def train_wide(trial: hw.Trial) -> None:
     train(trial, lambda: nn.Sequential(nn.Linear(WIDTH, width), nn.ReLU(), nn.Linear(width, 4)))
 
 
-def train_hunted(trial: hw.Trial) -> None:
-    """Be killed, as Linux does, where the process that trains takes much more memory than it was forked with."""
+def train_hunted(here: int, trial: hw.Trial) -> None:
+    """Be killed, as Linux does, where a process that is not here takes much more memory than it began with."""
     before = read_status("VmRSS")
     model = trial.prepare_model(build())
     optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
@@ -186,7 +188,7 @@ def train_hunted(trial: hw.Trial) -> None:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(INPUTS), TARGETS)
         loss.backward()
-        if read_status("VmRSS") - before > ROOM and multiprocessing.parent_process() is not None:
+        if read_status("VmRSS") - before > ROOM and os.getpid() != here:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
         trial.report(loss=loss.item())
@@ -203,7 +205,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "wide": lambda: run_limited(
         ROOM, function=train_wide, space={"lr": hw.grid(LR[:3]), "width": hw.grid([64, 1 << 16])}
     ),
-    "killed groups": lambda: describe(study(train_hunted, executor=hw.ProcessExecutor(1))),
+    "killed groups": lambda: describe(study(partial(train_hunted, os.getpid()), executor=hw.ProcessExecutor(1))),
     "cgroup": lambda directory: run_in_cgroup(directory, 2 * ROOM),
 }
 

@@ -53,7 +53,7 @@ def test_a_group_that_runs_out_of_memory_is_halved_until_it_fits(scenario: str, 
     found = run_apart(scenario)
     assert found["statuses"] == ["completed"] * 24
     assert found["losses"] == pytest.approx(alone["losses"], rel=1e-4)
-    assert found["notes"][-1] == "6 lanes in a group ran out of memory; at most 3 from now on (all trials)"
+    assert "6 lanes in a group ran out of memory; at most 3 from now on (all trials)" in found["notes"]
     assert all("ran out of memory" in note for note in found["notes"])  # and nothing else was concluded
     assert 1 < max(found["sizes"]) <= 3
 
@@ -75,8 +75,8 @@ def test_a_trial_that_does_not_fit_alone_fails_and_says_so() -> None:
 def test_a_process_that_is_killed_counts_as_out_of_memory() -> None:
     found = run_apart("killed groups")
     assert found["statuses"] == ["completed"] * 24
-    assert found["notes"][-1] == "6 lanes in a group ran out of memory; at most 3 from now on (all trials)"
-    assert all("ran out of memory" in note for note in found["notes"])
+    assert "6 lanes in a group ran out of memory; at most 3 from now on (all trials)" in found["notes"]
+    assert all("out of memory" in note for note in found["notes"])
     assert 1 < max(found["sizes"]) <= 3
 
 
@@ -101,4 +101,4 @@ def test_a_study_outlives_what_the_system_kills_in_its_control_group(cgroup: Pat
     assert found["free"] <= 240
     assert found["statuses"] == ["completed"] * 24
     assert found["losses"] == pytest.approx(alone["losses"], rel=1e-4)
-    assert found["notes"][-1] == "6 lanes in a group ran out of memory; at most 3 from now on (all trials)"
+    assert "6 lanes in a group ran out of memory; at most 3 from now on (all trials)" in found["notes"]
