@@ -239,7 +239,7 @@ def test_a_new_study_does_not_go_on_from_states_whose_record_is_gone(tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         study_of(0).run()
-    assert list(tmp_path.glob("s.db.states/*/0.safetensors"))
+    assert list(tmp_path.glob("s.db.states/*/0-*.safetensors"))
     (tmp_path / "again").touch()
     (tmp_path / "s.db").unlink()
     assert [report.epoch for report in study_of(1).run().trials[0].history] == [1, 2, 3, 4]
@@ -259,7 +259,7 @@ def test_a_trial_whose_state_is_damaged_starts_again(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         study.run()
     cut.touch()
-    (path,) = tmp_path.glob("s.db.states/one-*/0.safetensors")
+    (path,) = tmp_path.glob("s.db.states/one-*/0-*.safetensors")
     path.write_bytes(path.read_bytes()[:20])
     result = study.resume()
     assert [report.epoch for report in result.trials[0].history] == [1, 2, 3]

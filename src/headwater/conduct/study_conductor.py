@@ -238,6 +238,10 @@ class StudyConductor:
         self._log.charge(numbers, event.seconds)
         running.epoch = event.reports[0].epoch
         judgement = self._trials.judge(event.reports)
+        if judgement.saved or judgement.kept is not None:
+            running.judgement = judgement  # recorded when the states are there
+        else:
+            self._trials.commit(judgement)
         staying = [number for number in numbers if number not in judgement.leaving]
         self._time_epoch(running, event, len(staying))
         has_ended = running.epoch == running.num_epochs  # the function has nothing more to train
@@ -249,10 +253,6 @@ class StudyConductor:
         save = (*judgement.saved, *(number for number in gone if number not in judgement.saved))
         leave = frozenset([*judgement.leaving, *gone])
         running.numbers = [number for number in numbers if number not in leave]
-        if save or judgement.kept is not None:
-            running.judgement = judgement  # recorded when the states are there
-        else:
-            self._trials.commit(judgement)
         self._log.pulse()
         return Order(leave=leave, save=save, keep=judgement.kept)
 
@@ -281,6 +281,8 @@ class StudyConductor:
         if group.judgement is not None:
             self._trials.commit(group.judgement, event)
             group.judgement = None
+        else:
+            self._states.take_saved(event)
         loners, group.loners = self._trials.reopen(group.loners), []
         if group.is_to_regroup:
             self._waiting.add(loners)
