@@ -146,7 +146,7 @@ def test_one_that_is_killed_is_noticed() -> None:
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(LineLost):
         worker.receive()
-    assert "SIGKILL; the machine may have run out of memory" in worker.explain_end()
+    assert "SIGKILL; the machine has most likely run out of memory" in worker.explain_end()
     with pytest.raises(LineLost):
         worker.send("anything")
     worker.kill()

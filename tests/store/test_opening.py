@@ -120,7 +120,7 @@ def test_a_store_of_a_newer_headwater_is_refused(written: Path) -> None:
     newer.commit()
     newer.close()
     for create in (True, False):
-        with pytest.raises(StoreError, match=r"newer Headwater \(schema 99\).*up to schema 2; upgrade with pip"):
+        with pytest.raises(StoreError, match=r"newer Headwater \(schema 99\).*up to schema 3; upgrade with pip"):
             open_store(written, create=create)
 
 

@@ -70,7 +70,7 @@ class Recorder:
     @property
     def _fence(self) -> int | None:
         """What shows that the study is still this run's; in memory nobody else could have it."""
-        return None if self.lease is None or not self.store.is_shared else self.lease.fence
+        return None if self.lease is None else self.lease.fence
 
     def _store_config(self, config: Config) -> dict[str, Any]:  # Any: JSON values
         stored: dict[str, Any] = {"codes": self._space.encode(config), "shown": self._space.show(config)}

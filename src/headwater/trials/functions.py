@@ -159,7 +159,7 @@ _NAMES: Mapping[Any, Iterable[str]] = {
         "mean", "fmean", "geometric_mean", "harmonic_mean", "median", "median_low", "median_high", "mode", "multimode",
         "pstdev", "pvariance", "stdev", "variance",
     ),
-    re: ("match", "search", "fullmatch", "findall", "split", "escape"),
+    re: ("match", "search", "fullmatch", "findall", "split", "sub", "escape"),
     textwrap: ("dedent", "fill", "shorten", "wrap"),
     json: ("dumps", "loads"),
 }  # fmt: skip
