@@ -263,7 +263,7 @@ def test_a_timeline_shows_what_each_device_did() -> None:
     assert result.exit_code == 0
     head, legend, line = result.stdout.splitlines()
     assert head.startswith("study train-1: 1 device for ")
-    assert legend == "█ lanes  ▓ pack  ▒ measurement  · idle"
+    assert legend == "█ lanes  ▓ pack  ▚ ranks  ▒ measurement  · idle"
     assert line.startswith("cpu:0 ")
     assert " busy, idle " in line
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from headwater.errors import RunFault, TrialError
+from headwater.errors import RanksLostError, RunFault, TrialError
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.train.engines import LaneState
 from headwater.train.trial import Control
@@ -67,7 +67,7 @@ class GuardedControl:
             raise RunFault
         try:
             yield
-        except TrialError:
+        except (TrialError, RanksLostError):  # a rank is lost where the function of another has raised
             raise
         except Exception as cause:
             if cause is self._own or is_out_of_memory(cause):  # what it trains leaves too little to save it with
