@@ -119,8 +119,8 @@ def start_holder(folder: Path) -> None:
     """Start a process that takes the lock of the record when it hears of it, and holds it until it is ended."""
     os.mkfifo(folder / "holding")
     command = [sys.executable, "-c", _HOLD, str(folder / RECORD), str(folder / "holding")]
-    holder = subprocess.Popen(command, start_new_session=True)
-    (folder / "holder").write_text(str(holder.pid))
+    pid = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
+    (folder / "holder").write_text(str(pid))
 
 
 def lock(folder: Path) -> None:
