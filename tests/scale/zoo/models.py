@@ -64,7 +64,6 @@ SMALL: Mapping[str, Example] = {
     "shuffled": Example(small.Shuffled, picture(8)),
     "unet": Example(small.UNet, picture(16), (2, 4)),
     "translator": Example(small.Translator, tokens(50, 9), (2, 4)),
-    "normed": Example(small.Normed, rows(12)),
     "cells": Example(small.Cells, rows(5, 12)),
 }
 

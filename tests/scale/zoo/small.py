@@ -239,19 +239,6 @@ class Translator(nn.Module):
         return self.head(self.inner(self.embedding(source), self.embedding(source[:, :5])))  # type: ignore[no-any-return]  # modules return Any
 
 
-class Normed(nn.Module):
-    """Weights that are computed from others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(12, 64))
-        self.second = nn.utils.parametrizations.weight_norm(nn.Linear(64, 64))
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.second(F.relu(self.first(x)))))  # type: ignore[no-any-return]  # modules return Any
-
-
 class OneHead(nn.Module):
     """One head of attention, whose scaling is a float kept from the start."""
 
