@@ -13,14 +13,14 @@ from headwater.conduct.saving import SAVING_SHARE, SavingRule, TrialStates
 from headwater.store import StateFiles
 from headwater.store.state_files import name_kept
 from headwater.store.state_format import StateHeader, seal_state
-from headwater.trials import Objective, Report, Saved, StatesPlace, Status
+from headwater.trials import Objective, Report, Saved, StatesPlace, Status, TrialRecord
 
 NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
 
 
-def make_states(folder: Path, every: int | None = None) -> TrialStates:
-    files = StateFiles(StatesPlace(url=str(folder), study="mine"))
-    return TrialStates(files, SavingRule(every, JumpingClock()), Objective("loss"))
+def make_states(folder: Path, *known: TrialRecord, kept: tuple[int, int] | None = None) -> TrialStates:
+    files = StateFiles(StatesPlace(url=str(folder), study="mine", kept=kept))
+    return TrialStates(files, SavingRule(None, JumpingClock()), Objective("loss"), known)
 
 
 def save(states: TrialStates, folder: Path, *numbers: int, epoch: int = 1) -> Saved:
@@ -125,6 +125,39 @@ def test_of_trials_that_end_at_the_same_time_the_best_is_kept(tmp_path: Path, or
         assert (tmp_path / name_kept(*states.files.kept)).exists()
     assert states.files.kept == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == [name_kept(2, 1)]
+
+
+def make_record(number: int, status: Status, *losses: float) -> TrialRecord:
+    history = tuple(Report(number=number, epoch=epoch, metrics={"loss": loss}) for epoch, loss in enumerate(losses, 1))
+    return TrialRecord(number=number, config={}, status=status, history=history, error=None, seconds=1.0)
+
+
+def test_an_older_state_of_a_trial_that_had_ended_is_not_what_it_came_to(tmp_path: Path) -> None:
+    """A run that broke off has recorded the trial's end, and has not come to remove its last state but one."""
+    save(make_states(tmp_path), tmp_path, 0, epoch=1)
+    states = make_states(tmp_path, make_record(0, Status.COMPLETED, 0.5, 0.4), kept=(0, 2))
+    assert list(states.files) == []
+    states.keep_unfinished()
+    assert states.files.kept == (0, 2)
+
+
+def test_the_last_state_of_a_trial_that_was_let_go_is_kept_if_it_is_the_best(tmp_path: Path) -> None:
+    save(make_states(tmp_path), tmp_path, 0, 1, 2, epoch=1)
+    states = make_states(
+        tmp_path,
+        make_record(0, Status.STOPPED, 0.5),
+        make_record(1, Status.FAILED, 0.3),
+        make_record(2, Status.STOPPED, 0.4),
+    )
+    assert states.files.kept == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["best-2-1.safetensors"]
+
+
+def test_a_state_that_is_older_than_what_is_kept_is_not_kept(tmp_path: Path) -> None:
+    save(make_states(tmp_path), tmp_path, 0, epoch=1)
+    states = make_states(tmp_path, make_record(0, Status.RUNNING, 0.5, 0.4), kept=(0, 2))
+    states.keep_unfinished()
+    assert states.files.kept == (0, 2)
 
 
 def test_weights_that_an_earlier_run_left_behind_go(tmp_path: Path) -> None:

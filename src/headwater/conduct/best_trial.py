@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from headwater.trials import INFEASIBLE, Objective, TrialRecord
+from headwater.trials import INFEASIBLE, Objective, Status, TrialRecord
 
 
 class BestTrial:
@@ -13,7 +13,10 @@ class BestTrial:
 
     def __init__(self, objective: Objective, known: Sequence[TrialRecord] = (), number: int | None = None) -> None:
         self._objective = objective
-        self._last = {record.number: record.value(objective.metric) for record in known}
+        self._last = {
+            record.number: math.nan if record.status is Status.FAILED else record.value(objective.metric)
+            for record in known
+        }
         self._number = number
 
     @property

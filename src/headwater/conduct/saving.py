@@ -44,6 +44,9 @@ class TrialStates:
         self.rule = rule
         self._objective = objective
         self._best = BestTrial(objective, known, files.kept_number)
+        for record in known:
+            if record.status.is_final:
+                self._clear_up(record)
 
     def see(self, number: int, value: float) -> None:
         """Take in what a trial reported last."""
@@ -83,6 +86,13 @@ class TrialStates:
     def fail(self, number: int) -> None:
         """Take in that a trial has failed: it cannot be the best."""
         self._best.see(number, math.nan)
+
+    def _clear_up(self, record: TrialRecord) -> None:
+        """Drop what a run that broke off has left of a trial that had ended: an older state is not what it came to."""
+        if self.files.has(record.number, record.epochs):
+            self.drop(record.number)
+        else:
+            self.files.drop(record.number)
 
     def drop(self, number: int) -> None:
         """Forget the state of a trial that will never train again, unless it is the best: then it is kept apart."""

@@ -46,6 +46,10 @@ class StateFiles:
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._epochs))
 
+    def has(self, number: int, epoch: int) -> bool:
+        """Tell whether there is a trial's state of this epoch."""
+        return epoch in self._epochs.get(number, ())
+
     @property
     def kept_number(self) -> int | None:
         """Which trial's weights are kept."""
@@ -123,9 +127,12 @@ class StateFiles:
         self._bests = {kept}
 
     def keep_saved(self, number: int) -> None:
-        """Keep a trial's saved state as the best; one that is damaged is left out."""
+        """Keep a trial's saved state as the best, unless it is damaged, or older than what is kept of it."""
+        epoch = max(self._epochs[number])
+        if self.kept is not None and self.kept[0] == number and self.kept[1] >= epoch:
+            return
         try:
-            header, content = self._open(number, max(self._epochs[number]))
+            header, content = self._open(number, epoch)
         except StoreError:
             return
         self._folder.write(name_kept(number, header.epoch), content)
