@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 import sys
 from collections.abc import Callable
@@ -168,6 +169,20 @@ def test_printing_does_not_part(capsys: pytest.CaptureFixture[str]) -> None:
     written = capsys.readouterr()
     assert written.out == "[0.12 0.25] [0.125 0.25] PerLane([0.125 0.25]) [0.125 0.25]\n"
     assert "gelu" in written.err
+
+
+def test_printing_does_not_part_where_a_library_has_its_own_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(trial: Trial) -> None:
+        print(f"at {trial.config['lr']}")  # noqa: T201 - what is tested
+
+    def note(line: object) -> None:
+        written.append(str(line))
+
+    written: list[str] = []
+    note.__module__ = "typing"  # of no user
+    monkeypatch.setattr(builtins, "print", note)
+    assert run_two(train, "lr", 0.125, 0.25).outcome is Outcome.DONE
+    assert written == ["at [0.125 0.25]"]
 
 
 def test_logging_notes_the_line_that_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -120,7 +120,7 @@ def of(function: Any) -> Function:
     """Return the function, or what is to be called in its place."""
     kind = type(function)
     if kind is FunctionType:
-        way = _ways(function.__module__)
+        way = _way_of_function(function)
     elif kind is MethodType:
         way = _ways(getattr(function.__func__, "__module__", None))
     elif kind is BuiltinFunctionType:
@@ -136,6 +136,11 @@ def of(function: Any) -> Function:
     else:
         way = _ways(kind.__module__)
     return function if way is None else partial(way, function)
+
+
+def _way_of_function(function: FunctionType) -> Function | None:
+    way = _ways(function.__module__)
+    return show if way is guard and function is builtins.print else way  # Ray, for one, has its own `print`
 
 
 def _way_of_builtin(function: Any) -> Function | None:
