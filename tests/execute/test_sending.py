@@ -406,7 +406,7 @@ def enclose(held: object) -> Callable[[], object]:
         (enclose(count_up()), "variable 'held' of the enclosing function, is of type generator (cannot pickle"),
         (Holder(LOCK).train, "its object, attribute 'parts', item 'held', item 1, is of type lock"),
         (enclose(torch.zeros(2, device="meta").untyped_storage()), "tensor on meta stays in this process"),
-        (partial(print, Holder(LOCK)), "argument 1, attribute 'parts', item 'held', item 1, is of type lock"),
+        (partial(repr, Holder(LOCK)), "argument 1, attribute 'parts', item 'held', item 1, is of type lock"),
     ],
 )
 def test_what_cannot_be_sent_is_named(function: Callable[[], object], words: str, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ RAISING: dict[str, tuple[Callable[[Config], object], str, str]] = {
     "raises": (divide_by_zero, "divide_by_zero raised ZeroDivisionError", "here lr=1"),
     "reads a missing key": (lambda config: config["learning_rate"], "KeyError: 'learning_rate'", "here lr=1"),
     "reads a condition below it": (lambda config: config["later"], "KeyError: 'later'", "conditions above it"),
-    "changes the configuration": (lambda config: config.update(lr=2), "AttributeError", "can read"),  # type: ignore[attr-defined]  # on purpose
+    "changes the configuration": (lambda config: config.update(lr=2), "cannot be changed", "can read"),  # type: ignore[attr-defined]  # on purpose
     "is itself the value": (math.sqrt, "sqrt raised TypeError", "choice([...])"),  # type: ignore[dict-item]  # on purpose
 }
 NONSENSE: dict[str, tuple[Callable[[Config], object], str, str]] = {

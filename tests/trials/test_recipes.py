@@ -138,7 +138,7 @@ X, LIST = ["constant", "touch x"], ["call", "make_list", [0], []]
         _steps(X, ["call", "math.os.system", [0], []]), _steps(X, ["call", "numpy.load", [0], []]),
         _steps(X, ["call", "numpy.f2py.os.system", [0], []]), _steps(X, ["call", "str.__class__", [0], []]),
         _steps(X, ["call", "getattr", [0, 0], []]), _steps(X, ["call", "open", [0], []]),
-        _steps(X, ["call", "re.sub", [0, 0, 0], []]), _steps(X, ["call", ["option", ["f", 0]], [0], []]),
+        _steps(X, ["call", ["option", ["f", 0]], [0], []]),
         _steps(["call", "str", [0], []]), _steps(X, ["call", "str", [1], []]), _steps(X, ["call", "str", [-1], []]),
         _steps(X, ["call", "str", [True], []]), _steps(X, ["call", "str", [0], ["a", "b"]]),
         _steps(X, LIST, ["constant", ["option", ["f", 0]]], ["call", "sorted", [1, 2], ["key"]]),
