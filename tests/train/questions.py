@@ -201,6 +201,7 @@ ABOUT_NUMBERS: Mapping[str, Ask] = {
     "bool": lambda x: bool(x - 0.1) + 1,
     "copy": lambda x: copy.deepcopy([x])[0] + copy.copy(x),
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "pickle-of-what-agrees": lambda x: float(sum(pickle.dumps([int(x), {"a": (int(x),)}]))),
     "numpy": lambda x: float(np.array([x, 1.0]).std()),
     "numpy-mean": lambda x: np.mean([x, 1.0]),
     "numpy-kind": lambda x: 1 if np.asarray(x).dtype == np.float64 else 2,

@@ -138,6 +138,20 @@ def name_attribute(function: Function, *args: Any) -> Any:
     return function(*(own(arg) if place == 1 else arg for place, arg in enumerate(args)))
 
 
+def store(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call what writes values down as bytes: of one lane, unless all have the same."""
+    return function(*map(_plain, args), **{key: _plain(value) for key, value in kwargs.items()})
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind in STAND_INS:
+        return value.one()
+    if kind in _LISTS and _differs([value]):
+        return {key: _plain(item) for key, item in value.items()} if kind is dict else kind(map(_plain, value))
+    return value
+
+
 def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call what knows nothing of lanes; numbers may go there, but not what it might compare by identity or type."""
     if not _differs(args) and not _differs(kwargs.values()):

@@ -25,6 +25,7 @@ from headwater.fuse.lifting import (
     name_attribute,
     own,
     show,
+    store,
 )
 from headwater.fuse.per_lane import PerLane, PerLaneMapping
 from headwater.fuse.rewriting import Rewrites, is_users_module
@@ -176,6 +177,8 @@ def _find_way(module: str) -> Function | None:
         return log
     if package == "tqdm":
         return show
+    if module in ("_pickle", "marshal"):
+        return store
     if module in _PURE or (package == "numpy" and not module.startswith("numpy.random")):
         return lift
     return None if is_users_module(module) else guard
