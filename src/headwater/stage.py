@@ -19,11 +19,12 @@ from headwater.conduct.listeners import Listener
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
-from headwater.search import Problem, Searcher, build_searcher
+from headwater.search import Problem, ResultOrder, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
 from headwater.store import Lease, Recorder, Waiting, open_store, place_states, remove_folder
 from headwater.trials import (
+    Arrival,
     Brief,
     Lane,
     Learnt,
@@ -34,6 +35,7 @@ from headwater.trials import (
     TrialRecord,
     Watcher,
     average_replicas,
+    join_arrivals,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ class OpenStudy:
     def _open_new(self, limits: Limits, settings: RunSettings) -> StudySetup:
         study, wanted = self._study, limits.num_trials
         limits = replace(limits, num_trials=study.count_trials(wanted), max_epochs=study.max_epochs)
-        searcher = _build_searcher(study, limits, ())  # before anything is written: what cannot run leaves nothing
+        searcher = _build_searcher(study, limits)  # before anything is written: what cannot run leaves nothing
         store = self._stack.enter_context(open_store(study.storage))
         info = create_study(study, store, wanted)
         lease = self._stack.enter_context(Lease(store, info))
@@ -134,7 +136,10 @@ class OpenStudy:
         lease = self._stack.enter_context(Lease(store, info, Waiting(tell=settings.watcher.tell)))
         recorder = Recorder(store, info, _space_of(study), lease)
         known = recorder.trials()
-        return self._set_up(recorder, _build_searcher(study, limits, known), limits, settings, known)
+        searcher = _build_searcher(
+            study, limits, known, recorder.arrivals() if study.order == ResultOrder.ARRIVAL else ()
+        )
+        return self._set_up(recorder, searcher, limits, settings, known)
 
     def _set_up(
         self,
@@ -204,7 +209,9 @@ def load_best(
     return models[0] if len(models) == 1 else models
 
 
-def _build_searcher(study: Study, limits: Limits, known: Sequence[TrialRecord]) -> Searcher:
+def _build_searcher(
+    study: Study, limits: Limits, known: Sequence[TrialRecord] = (), arrivals: Sequence[Arrival] = ()
+) -> Searcher:
     problem = Problem(
         space=_space_of(study),
         metric=study.metric,
@@ -213,6 +220,8 @@ def _build_searcher(study: Study, limits: Limits, known: Sequence[TrialRecord]) 
         num_trials=limits.num_trials,
         max_epochs=limits.max_epochs,
         known=average_replicas(known, study.num_seeds),
+        order=ResultOrder(study.order),
+        arrivals=join_arrivals(arrivals, study.num_seeds),
     )
     searcher = build_searcher(study.search, problem)
     return searcher if study.num_seeds == 1 else Replicated(searcher, study.num_seeds, known)

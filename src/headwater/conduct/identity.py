@@ -26,6 +26,7 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
             "lanes": study.lanes,
             "num_trials": num_trials,
             "search": _name_search(study),
+            "order": study.order,
             "num_seeds": study.num_seeds,
             "surrogate": _describe_surrogate(study.surrogate),
             "scale": study.surrogate.scale if isinstance(study.surrogate, Surrogate) else None,
@@ -48,6 +49,7 @@ def require_same(study: Study, info: StudyInfo) -> None:
         ("seed", study.seed, info.seed),
         ("num_seeds", study.num_seeds, info.num_seeds),
         ("search", search, info.settings.get("search", search)),
+        ("order", study.order, info.settings.get("order", "virtual")),
         ("surrogate", _describe_surrogate(study.surrogate), info.settings.get("surrogate")),
     ):
         if mine != recorded:

@@ -23,7 +23,7 @@ from headwater.store.rows import Decode, Values
 from headwater.store.runner import Runner
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo
-from headwater.trials import Span, TrialRecord
+from headwater.trials import Arrival, Span, Status, TrialRecord
 
 T = TypeVar("T")
 
@@ -226,6 +226,14 @@ class Store:
         if not records:
             raise StoreError(f"study {study_id} has no trial {number}; trials() lists those there are")
         return records[0]
+
+    def arrivals(self, study_id: int) -> list[Arrival]:
+        """Return where segments of trials ended, in the order in which it was recorded."""
+        columns = (TRANSITIONS.c.number, TRANSITIONS.c.epoch, TRANSITIONS.c.status)
+        ends = (TRANSITIONS.c.study_id == study_id) & (TRANSITIONS.c.status != Status.RUNNING.value)
+        with self._reading() as connection:
+            found = connection.execute(select(*columns).where(ends).order_by(TRANSITIONS.c.sequence)).all()
+        return _read_sound([("the end of a segment", partial(rows.read_arrival, *row)) for row in found])
 
     def notes(self, study_id: int, damaged: list[str] | None = None) -> list[Note]:
         """Return every note on the study and on its trials, in the order of writing."""
