@@ -16,6 +16,7 @@ from uuid import uuid4
 from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
+from headwater.conduct.offering import identify, take_offer
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
@@ -60,6 +61,8 @@ class RunSettings:
     num_devices: int = 1
     device: str = "cpu"
     """What torch calls the kind of device."""
+    kind: str | None = None
+    """What tells devices apart on which groups take unlike times; None where nothing trains."""
     states: TemporaryStates | None = None
     """Where the states of studies without a record go."""
     torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
@@ -151,13 +154,15 @@ class OpenStudy:
     ) -> StudySetup:
         study = self._study
         info = recorder.info
-        fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known else None
-        learnt = settings.learnt if not isinstance(fact, str) else Learnt.from_json(fact, _space_of(study).options)
         folder = study.states
         if study.storage is None and settings.states is not None:
             folder = f"{settings.states.url}/{recorder.info.uuid}"
+        brief = make_brief(study, info.name, place_states(recorder, folder), settings)
+        remark = None if known else _take_offer(recorder, brief, settings)
+        fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known or remark else None
+        learnt = settings.learnt if not isinstance(fact, str) else Learnt.from_json(fact, brief.space.options)
         return StudySetup(
-            brief=replace(make_brief(study, info.name, place_states(recorder, folder), settings), learnt=learnt),
+            brief=replace(brief, learnt=learnt),
             recorder=recorder,
             searcher=searcher,
             limits=limits,
@@ -168,10 +173,19 @@ class OpenStudy:
             watcher=settings.watcher,
             listeners=[*study.callbacks, *settings.listeners],
             learnt=learnt,
+            remarks=() if remark is None else (remark,),
             spreads=settings.spreads,
             keys=settings.keys,
             earlier_s=settings.earlier_s,
         )
+
+
+def _take_offer(recorder: Recorder, brief: Brief, settings: RunSettings) -> str | None:
+    """Take over what an earlier study in the record has learnt, if there is one, and return what to say of it."""
+    if settings.kind is None or not recorder.store.is_shared:
+        return None
+    made_of = identify(brief, settings.kind)
+    return None if made_of is None else take_offer(recorder, brief, made_of)
 
 
 def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettings) -> Brief:

@@ -267,6 +267,13 @@ class Store:
             found = connection.execute(query).all()
         return dict(_read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
 
+    def find_studies(self, key: str, value: Any) -> list[StudyInfo]:  # Any: a JSON value
+        """Return the studies of which a fact says this, the newest first."""
+        query = select(FACTS.c.study_id).where(FACTS.c.key == key, FACTS.c.value == encode_json(value))
+        with self._reading() as connection:
+            found = set(connection.execute(query).scalars())
+        return [info for info in reversed(self.studies()) if info.id in found]
+
     def fact(self, study_id: int, key: str) -> Any:  # Any: a JSON value
         """Return the latest value under one key, None if there is none; cheap enough to ask every second."""
         query = select(FACTS.c.value).where(FACTS.c.study_id == study_id, FACTS.c.key == key)
