@@ -108,6 +108,37 @@ def test_a_resumed_study_has_a_time_budget_of_its_own() -> None:
     assert sum(epochs_of_trials()) < 6 * 20
 
 
+def recorded_order() -> str:
+    order = json.loads(invoke("show", "--json").stdout)["settings"]["order"]
+    assert isinstance(order, str)
+    return order
+
+
+def test_a_resumed_study_keeps_the_order_that_it_ran_with() -> None:
+    invoke("run", "my_study.py", "--trials", "1", "--order", "arrival")
+    assert invoke("resume", "my_study.py", "--trials", "2").exit_code == 0
+    assert invoke("resume", "my_study.py", "--trials", "3", "--order", "arrival").exit_code == 0
+    assert (recorded_order(), len(epochs_of_trials())) == ("arrival", 3)
+
+
+@pytest.mark.parametrize(("ran_with", "asked_for"), [("arrival", "virtual"), ("virtual", "arrival")])
+def test_a_resumed_study_refuses_another_order(ran_with: str, asked_for: str) -> None:
+    invoke("run", "my_study.py", "--trials", "1", "--order", ran_with)
+    result = invoke("resume", "my_study.py", "--trials", "2", "--order", asked_for)
+    assert result.exit_code == 2
+    for part in (f"--order is {asked_for}", f"ran with {ran_with}", f"headwater run --order {asked_for}"):
+        assert part in result.stderr
+    assert len(epochs_of_trials()) == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "resume"])
+def test_an_order_that_there_is_not_is_refused(verb: str) -> None:
+    invoke("run", "my_study.py", "--trials", "1")
+    result = invoke(verb, "my_study.py", "--trials", "2", "--order", "random")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == ["error: order is 'random'; it must be one of 'virtual', 'arrival'"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [(("--lanes", "many"), "lanes is 'many'"), (("--packing", "tight"), "packing is 'tight'")],

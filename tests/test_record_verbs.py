@@ -292,7 +292,7 @@ def test_a_timeline_is_drawn_into_a_file(recorded: Path) -> None:
     ("options", "message"),
     [
         (["--timeline", "-o", "bars.png"], "a timeline is drawn as SVG, so name it bars.svg"),
-        (["--json"], "--json and --output are for the timeline of a study; ask for it with --timeline"),
+        (["--output", "x.svg"], "--output is for the timeline of a study; ask for it with --timeline"),
         (["-o", "bars.svg"], "ask for it with --timeline"),
         (["nobody", "--timeline"], "holds no study named 'nobody'"),
     ],

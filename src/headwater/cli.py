@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headwater.errors import HeadwaterError, StudyError
 from headwater.plan_verb import plan
-from headwater.record_verbs import best, export, mirror, show, stop
+from headwater.record_verbs import best, export, list_studies, mirror, show, stop
 from headwater.terminal import (
     DEFAULT_STORAGE,
     FAILED,
@@ -28,7 +28,9 @@ from headwater.terminal import (
     DevicesOption,
     ExecutorOption,
     FileArgument,
+    JsonOption,
     LanesOption,
+    OrderOption,
     PackingOption,
     QuietOption,
     StatesOption,
@@ -39,8 +41,8 @@ from headwater.terminal import (
     name_storage,
     open_err,
     open_out,
+    print_json,
     show_command,
-    tell_damage,
     telling_errors,
 )
 
@@ -111,6 +113,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     devices: DevicesOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help="How to search, such as random or grid.")] = None,
+    order: OrderOption = None,
     surrogate: Annotated[
         str | None,
         typer.Option(metavar="auto|N", help="Search on models of 1/N of the width, then train the target; 1 for not."),
@@ -122,6 +125,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE to run, if there are several.")
     ] = None,
     quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the study that a file defines, and show what it found.
 
@@ -135,6 +139,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "states": states,
             "seed": seed,
             "search": search,
+            "order": order,
             "name": name,
             "max_epochs": max_epochs,
         }
@@ -145,7 +150,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         def start(watcher: RunWatcher) -> Result:
             return chosen.run(num_trials, time_budget=time_budget, target=target, watcher=watcher)
 
-        _conclude(_watch(chosen, start, quiet), file)
+        _conclude(_watch(chosen, start, quiet), file, as_json=as_json)
 
 
 @app.command()
@@ -165,6 +170,10 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     packing: PackingOption = None,
     executor: ExecutorOption = None,
     devices: DevicesOption = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="virtual|arrival", help="Must be what the study ran with, and need not be given."),
+    ] = None,
     time_budget: TimeBudgetOption = None,
     target: TargetOption = None,
     name: Annotated[
@@ -174,6 +183,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE, if there are several.")
     ] = None,
     quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Go on with a study that was interrupted or killed, from the last saved epoch of each trial.
 
@@ -181,34 +191,16 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     """
     with telling_errors():
         grouped = _set_running(_load(file, study).study, lanes, packing, executor, devices)
-        chosen = _as_recorded(_override(grouped, {"storage": storage, "states": states, "name": name}), max_epochs)
+        options = {"storage": storage, "states": states, "name": name, "order": order}
+        chosen = _as_recorded(_override(grouped, options), max_epochs, order)
 
         def start(watcher: RunWatcher) -> Result:
             return chosen.resume(trials, time_budget=time_budget, target=target, watcher=watcher)
 
-        _conclude(_watch(chosen, start, quiet), file)
+        _conclude(_watch(chosen, start, quiet), file, as_json=as_json)
 
 
-@app.command("ls")
-def list_studies(storage: StorageOption = DEFAULT_STORAGE) -> None:
-    """List the studies in the record."""
-    with telling_errors():
-        from headwater.report.reading import read_result
-        from headwater.report.tables import studies_table
-        from headwater.store import open_store
-
-        with open_store(storage, create=False) as store:
-            damaged: list[str] = []
-            studies = store.studies(damaged)
-            rows = []
-            for info in studies:
-                lines: list[str] = []
-                rows.append((info, read_result(store, info, storage, lines)))
-                damaged += [f"study {info.name!r}: {line}" for line in lines]
-        open_out().print(studies_table(rows))
-        tell_damage(damaged)
-
-
+app.command("ls")(list_studies)
 app.command()(show)
 app.command()(best)
 app.command()(export)
@@ -218,17 +210,20 @@ app.command()(plan)
 
 
 @app.command()
-def doctor(storage: StorageOption = DEFAULT_STORAGE) -> None:
+def doctor(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """Check that Headwater can work here, and say what to do where it cannot."""
     with telling_errors():
         from headwater.doctor import Level, examine
 
         console = open_out()
-        levels = []
+        checks = []
         for check in examine(storage):
-            console.print(_draw_check(check))
-            levels.append(check.level)
-        if Level.FAIL in levels:
+            checks.append(check)
+            if not as_json:
+                console.print(_draw_check(check))
+        if as_json:
+            print_json({"checks": [asdict(check) for check in checks]})
+        if any(check.level is Level.FAIL for check in checks):
             raise typer.Exit(FAILED)
 
 
@@ -253,7 +248,7 @@ def _set_running(
     return replace(study, packing=None if packing.lower() == "none" else packing)
 
 
-def _as_recorded(study: Study, max_epochs: int | None) -> Study:
+def _as_recorded(study: Study, max_epochs: int | None, order: str | None) -> Study:
     """Give the study what options of `run` may have changed when it was recorded."""
     from headwater.search import SEARCHES
     from headwater.store import open_store
@@ -263,7 +258,19 @@ def _as_recorded(study: Study, max_epochs: int | None) -> Study:
         info = store.study(study.name)
         facts = store.facts(info.id)
     search = info.settings.get("search")
-    options = {"seed": info.seed, "name": info.name, "search": search if search in SEARCHES else None}
+    recorded = info.settings.get("order", "virtual")
+    if order not in (None, recorded):
+        raise StudyError(
+            f"--order is {order}, but study {info.name!r} ran with {recorded}, and what was decided in one order "
+            f"cannot be decided again in the other; leave the option out, or start another study with "
+            f"headwater run --order {order}"
+        )
+    options = {
+        "seed": info.seed,
+        "name": info.name,
+        "search": search if search in SEARCHES else None,
+        "order": recorded,
+    }
     scale = info.settings.get("scale")
     if isinstance(study.surrogate, Surrogate) and scale is not None:
         scale = replace(study.surrogate, scale=scale)
@@ -319,9 +326,9 @@ def _watch(study: Study, start: Callable[[RunWatcher], Result], quiet: bool) -> 
         ) from error
 
 
-def _conclude(result: Result, file: Path) -> None:
+def _conclude(result: Result, file: Path, *, as_json: bool) -> None:
     """Show what came of a run, and end with the status that belongs to it."""
-    _show_result(result)
+    _show_result(result, as_json=as_json)
     if result.was_interrupted:
         where = "" if result.storage == DEFAULT_STORAGE else f" --storage {shlex.quote(name_storage(result.storage))}"
         command = f"headwater resume {shlex.quote(str(file))}{where}"
@@ -341,10 +348,14 @@ def _explain_interruption(watcher: RunWatcher, study: Study) -> Text:
     return text.append(f"; what was reported until now is in {where}\nlook at it with {look}", style="not bold default")
 
 
-def _show_result(result: Result) -> None:
+def _show_result(result: Result, *, as_json: bool) -> None:
+    from headwater.report.json_views import describe_run
     from headwater.report.tables import best_table, profile_line, profile_table, summary
 
     shown = replace(result, storage=name_storage(result.storage))
+    if as_json:
+        print_json(describe_run(shown))
+        return
     draw = profile_table if len(result.profiles) <= MOST_PROFILES else profile_line
     parts: list[RenderableType] = [draw(profile, profile.label) for profile in result.profiles]
     look = None if result.storage in MEMORY_NAMES else show_command("show", result.study, result.storage)

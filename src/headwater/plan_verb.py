@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from headwater.plan.elastic import Limits, Prediction, plan_fastest, plan_greedi
 from headwater.plan.frontier import plan_exactly, trace_prices
 from headwater.plan.jobs import Billing, EpochSeconds, Instance, Job, JobStage
 from headwater.plan.simulation import forecast
-from headwater.terminal import open_out, telling_errors
+from headwater.terminal import JsonOption, open_out, print_json, telling_errors
 
 CURVE_FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 """The price over the deadline is shown at these multiples of the fastest plan's time."""
@@ -37,7 +36,7 @@ def plan(
         str | None, typer.Option(metavar="TIME", help="When to be done, such as 90s, 30m or 1h30m.")
     ] = None,
     budget: Annotated[float | None, typer.Option(metavar="DOLLARS", help="What may be spent.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Plan which stage of a search gets how many devices: at the least price by a deadline, or soonest within a budget.
 
@@ -52,7 +51,7 @@ def plan(
             raise PlanError(_explain_impossible(job, limits))
         if as_json:
             answer = {name: None if one is None else asdict(one) for name, one in plans.items()}
-            typer.echo(json.dumps(answer))
+            print_json(answer)
             return
         _show(job, limits, plans)
 

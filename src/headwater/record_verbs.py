@@ -1,9 +1,8 @@
-"""Verbs of the command that show a study's record or hand it on: `show`, `best`, `export`, `mirror`, `stop`."""
+"""Verbs of the command that show a record or hand it on: `ls`, `show`, `best`, `export`, `mirror`, `stop`."""
 
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 from pathlib import Path
@@ -15,19 +14,46 @@ from rich.markup import escape
 from headwater.errors import StudyError
 from headwater.terminal import (
     DEFAULT_STORAGE,
+    JsonOption,
     StorageOption,
     StudyArgument,
     name_storage,
     open_err,
     open_out,
+    print_json,
     read_stored,
     show_command,
+    tell_damage,
     telling_errors,
 )
 
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
+    from headwater.report.reading import StoredStudy
     from headwater.store import Runner, Store, StudyInfo
+
+
+def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
+    """List the studies in the record."""
+    with telling_errors():
+        from headwater.report import json_views
+        from headwater.report.reading import read_result
+        from headwater.report.tables import studies_table
+        from headwater.store import open_store
+
+        with open_store(storage, create=False) as store:
+            damaged: list[str] = []
+            studies = store.studies(damaged)
+            rows = []
+            for info in studies:
+                lines: list[str] = []
+                rows.append((info, read_result(store, info, storage, lines)))
+                damaged += [f"study {info.name!r}: {line}" for line in lines]
+        if as_json:
+            print_json(json_views.list_studies(rows))
+        else:
+            open_out().print(studies_table(rows))
+        tell_damage(damaged)
 
 
 def show(  # noqa: PLR0913 - one parameter for each option
@@ -39,7 +65,7 @@ def show(  # noqa: PLR0913 - one parameter for each option
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Show which trials sat on which device, and when each was idle.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --timeline: print JSON, for programs.")] = False,
+    as_json: JsonOption = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="With --timeline: draw it into a file.")
     ] = None,
@@ -50,22 +76,40 @@ def show(  # noqa: PLR0913 - one parameter for each option
         if timeline:
             _show_timeline(study, storage, output, as_json=as_json)
             return
-        if as_json or output is not None:
-            raise StudyError("--json and --output are for the timeline of a study; ask for it with --timeline")
-        from headwater.report.tables import trial_view
-        from headwater.report.views import study_view
-
+        if output is not None:
+            raise StudyError("--output is for the timeline of a study; ask for it with --timeline")
         if all_epochs and trial is None:
             raise StudyError("--all-epochs is for the history of one trial; say which with --trial N")
         stored = read_stored(study, storage)
         if trial is None:
-            open_out().print(study_view(stored))
-            return
-        numbers = [record.number for record in stored.result.trials]
-        if trial not in numbers:
-            there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
-            raise StudyError(f"study {stored.info.name!r} has no trial {trial}; {there}")
-        open_out().print(trial_view(stored.result.trials[numbers.index(trial)], all_epochs=all_epochs), crop=False)
+            _show_study(stored, as_json=as_json)
+        else:
+            _show_trial(stored, trial, all_epochs=all_epochs, as_json=as_json)
+
+
+def _show_study(stored: StoredStudy, *, as_json: bool) -> None:
+    from headwater.report.json_views import describe_study
+    from headwater.report.views import study_view
+
+    if as_json:
+        print_json(describe_study(stored))
+    else:
+        open_out().print(study_view(stored))
+
+
+def _show_trial(stored: StoredStudy, number: int, *, all_epochs: bool, as_json: bool) -> None:
+    from headwater.report.json_views import describe_trial
+    from headwater.report.tables import trial_view
+
+    numbers = [record.number for record in stored.result.trials]
+    if number not in numbers:
+        there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
+        raise StudyError(f"study {stored.info.name!r} has no trial {number}; {there}")
+    record = stored.result.trials[numbers.index(number)]
+    if as_json:
+        print_json(describe_trial(record, stored.result))
+    else:
+        open_out().print(trial_view(record, all_epochs=all_epochs), crop=False)
 
 
 def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_json: bool) -> None:
@@ -87,7 +131,7 @@ def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_j
         _write_file(output, draw_timeline(timeline).encode())
         open_err().print(f"wrote {escape(timeline.describe())} to {escape(str(output))}", soft_wrap=True)
     elif as_json:
-        typer.echo(json.dumps(timeline.as_json(), indent=2, allow_nan=False))
+        print_json(timeline.as_json())
     else:
         open_out().print(timeline)
 
@@ -95,7 +139,7 @@ def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_j
 def best(
     study: StudyArgument = None,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials to show.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: JsonOption = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the best model's weights here, as safetensors.")
     ] = None,
@@ -105,12 +149,12 @@ def best(
     with telling_errors():
         if save is not None:
             _save_weights(study, storage, save)
-        from headwater.report.reading import list_best
+        from headwater.report.json_views import list_best
         from headwater.report.tables import best_table, describe_transfer
 
         stored = read_stored(study, storage)
         if as_json:
-            typer.echo(json.dumps(list_best(stored.result, count), indent=2, allow_nan=False))
+            print_json(list_best(stored.result, count))
         else:
             open_out().print(best_table(stored.result, count))
             for name, text in describe_transfer(stored.result):

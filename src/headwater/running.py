@@ -56,18 +56,20 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
         devices, states = study.executor.list_devices(), TemporaryStates(is_shared=False)
         yield study.executor, RunSettings(num_devices=max(len(devices), 1), states=states, watcher=watcher)
         return
-    from headwater.train.machine import read_torch_settings
+    from headwater.train.machine import count_threads, describe_device, read_torch_settings
     from headwater.train.memory import keep_freed_memory
     from headwater.train.running import choose_device
 
     device = choose_device(study.device)
     executor = build_executor(study.executor, device.type, study.devices, limits.deadline.clock)
     is_here = isinstance(executor, InlineExecutor)
+    begins_here = is_here or isinstance(executor, AutoExecutor)
     keep_freed_memory()
     states = TemporaryStates(is_shared=not is_here)
     settings = RunSettings(
         num_devices=len(executor.list_devices()),
         device=str(device),
+        kind=describe_device(device, count_threads() if begins_here else 1),
         states=states,
         torch_settings=read_torch_settings(),
         watcher=watcher,

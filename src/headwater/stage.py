@@ -16,14 +16,16 @@ from uuid import uuid4
 from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
+from headwater.conduct.offering import identify, take_offer
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
-from headwater.search import Problem, Searcher, build_searcher
+from headwater.search import Problem, ResultOrder, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
 from headwater.store import Lease, Recorder, Waiting, open_store, place_states, remove_folder
 from headwater.trials import (
+    Arrival,
     Brief,
     Lane,
     Learnt,
@@ -34,6 +36,7 @@ from headwater.trials import (
     TrialRecord,
     Watcher,
     average_replicas,
+    join_arrivals,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ class RunSettings:
     num_devices: int = 1
     device: str = "cpu"
     """What torch calls the kind of device."""
+    kind: str | None = None
+    """What tells devices apart on which groups take unlike times; None where nothing trains."""
     states: TemporaryStates | None = None
     """Where the states of studies without a record go."""
     torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
@@ -117,7 +122,7 @@ class OpenStudy:
     def _open_new(self, limits: Limits, settings: RunSettings) -> StudySetup:
         study, wanted = self._study, limits.num_trials
         limits = replace(limits, num_trials=study.count_trials(wanted), max_epochs=study.max_epochs)
-        searcher = _build_searcher(study, limits, ())  # before anything is written: what cannot run leaves nothing
+        searcher = _build_searcher(study, limits)  # before anything is written: what cannot run leaves nothing
         store = self._stack.enter_context(open_store(study.storage))
         info = create_study(study, store, wanted)
         lease = self._stack.enter_context(Lease(store, info))
@@ -134,7 +139,10 @@ class OpenStudy:
         lease = self._stack.enter_context(Lease(store, info, Waiting(tell=settings.watcher.tell)))
         recorder = Recorder(store, info, _space_of(study), lease)
         known = recorder.trials()
-        return self._set_up(recorder, _build_searcher(study, limits, known), limits, settings, known)
+        searcher = _build_searcher(
+            study, limits, known, recorder.arrivals() if study.order == ResultOrder.ARRIVAL else ()
+        )
+        return self._set_up(recorder, searcher, limits, settings, known)
 
     def _set_up(
         self,
@@ -146,13 +154,15 @@ class OpenStudy:
     ) -> StudySetup:
         study = self._study
         info = recorder.info
-        fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known else None
-        learnt = settings.learnt if not isinstance(fact, str) else Learnt.from_json(fact, _space_of(study).options)
         folder = study.states
         if study.storage is None and settings.states is not None:
             folder = f"{settings.states.url}/{recorder.info.uuid}"
+        brief = make_brief(study, info.name, place_states(recorder, folder), settings)
+        remark = None if known else _take_offer(recorder, brief, settings)
+        fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known or remark else None
+        learnt = settings.learnt if not isinstance(fact, str) else Learnt.from_json(fact, brief.space.options)
         return StudySetup(
-            brief=replace(make_brief(study, info.name, place_states(recorder, folder), settings), learnt=learnt),
+            brief=replace(brief, learnt=learnt),
             recorder=recorder,
             searcher=searcher,
             limits=limits,
@@ -163,10 +173,19 @@ class OpenStudy:
             watcher=settings.watcher,
             listeners=[*study.callbacks, *settings.listeners],
             learnt=learnt,
+            remarks=() if remark is None else (remark,),
             spreads=settings.spreads,
             keys=settings.keys,
             earlier_s=settings.earlier_s,
         )
+
+
+def _take_offer(recorder: Recorder, brief: Brief, settings: RunSettings) -> str | None:
+    """Take over what an earlier study in the record has learnt, if there is one, and return what to say of it."""
+    if settings.kind is None or not recorder.store.is_shared:
+        return None
+    made_of = identify(brief, settings.kind)
+    return None if made_of is None else take_offer(recorder, brief, made_of)
 
 
 def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettings) -> Brief:
@@ -204,7 +223,9 @@ def load_best(
     return models[0] if len(models) == 1 else models
 
 
-def _build_searcher(study: Study, limits: Limits, known: Sequence[TrialRecord]) -> Searcher:
+def _build_searcher(
+    study: Study, limits: Limits, known: Sequence[TrialRecord] = (), arrivals: Sequence[Arrival] = ()
+) -> Searcher:
     problem = Problem(
         space=_space_of(study),
         metric=study.metric,
@@ -213,6 +234,8 @@ def _build_searcher(study: Study, limits: Limits, known: Sequence[TrialRecord]) 
         num_trials=limits.num_trials,
         max_epochs=limits.max_epochs,
         known=average_replicas(known, study.num_seeds),
+        order=ResultOrder(study.order),
+        arrivals=join_arrivals(arrivals, study.num_seeds),
     )
     searcher = build_searcher(study.search, problem)
     return searcher if study.num_seeds == 1 else Replicated(searcher, study.num_seeds, known)

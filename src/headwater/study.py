@@ -12,7 +12,7 @@ from headwater.errors import StudyError
 from headwater.execute import Executor, check_executor
 from headwater.plan import Packing
 from headwater.report import Callback, Silence, Watcher, check_callbacks, choose_default
-from headwater.search import Build, Searcher, check_search
+from headwater.search import Build, ResultOrder, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
 from headwater.space import Space
 from headwater.trials import Result, Surrogate
@@ -42,6 +42,9 @@ class Study:
     mode: str = "min"
     """Whether the metric should be small ("min") or large ("max")."""
     search: str | Build | Searcher = "random"
+    order: str = "virtual"
+    """In which order the search deals with results: "virtual", as if every epoch took equally long, for the same answer
+    on any number of devices; or "arrival", as they come, so that nothing waits."""
     storage: str | Path | None = DEFAULT_STORAGE
     """Where the record goes: a path, a database URL, or None to keep it in memory."""
     states: str | Path | None = None
@@ -85,6 +88,7 @@ class Study:
         if self.name is not None:
             check_name(self.name)
         check_search(self.search)
+        check_one_of("order", self.order, tuple(map(str, ResultOrder)))
         check_callbacks(self.callbacks)
         if self.surrogate is not None and not isinstance(self.surrogate, Surrogate):
             self.surrogate = Surrogate(scale=self.surrogate)

@@ -5,6 +5,7 @@ With `cli`, which is built on it, the only module that reads the environment and
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -52,6 +53,13 @@ PackingOption = Annotated[
         metavar="cost|knn|random|batch_size|none", help="Which groups train as a pack, loading their data once."
     ),
 ]
+OrderOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="virtual|arrival",
+        help="In which order the search deals with results: the same at any parallelism, or as they come.",
+    ),
+]
 ExecutorOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Where to train: auto, inline, processes or ray; auto by default."),
@@ -70,6 +78,7 @@ StatesOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the states of trials go: a folder or a URL; the record knows it then."),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only what was found.")]
 
 
@@ -125,6 +134,13 @@ def name_storage(storage: str) -> str:
     from headwater.report.reading import show_storage
 
     return show_storage(storage)
+
+
+def print_json(value: Any) -> None:  # Any: JSON values
+    """Print what was asked for as strict JSON, and nothing else; what is not finite becomes null."""
+    from headwater.report.reading import make_strict
+
+    typer.echo(json.dumps(make_strict(value), indent=2, allow_nan=False))
 
 
 def open_out() -> PlainConsole:

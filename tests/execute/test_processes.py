@@ -8,13 +8,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.execute.lab import SPACE, STUDY, Notes, SlowData, StayingExecutor, assert_same, away, list_children, train
+from tests.execute.lab import (
+    SPACE,
+    STUDY,
+    Notes,
+    SlowData,
+    StayingExecutor,
+    StopAt,
+    assert_same,
+    away,
+    list_children,
+    train,
+)
 
 import headwater as hw
 from headwater.errors import StudyError
 from headwater.execute import build_executor
 from headwater.report import Callback
-from headwater.trials import Report
+from headwater.search import ASHA
+from headwater.store import open_store
+from headwater.trials import Arrival, Report, Status
 
 
 def test_three_processes_come_to_the_same_and_end_with_the_study() -> None:
@@ -50,6 +63,25 @@ def test_packs_train_in_processes_too(workers: StayingExecutor) -> None:
     assert_same(result, study.run(num_trials=6))
     order = [reports[0].number for reports in notes.reports]
     assert order != sorted(order)  # they took turns
+
+
+def test_what_was_decided_as_results_came_is_decided_again(workers: StayingExecutor, tmp_path: Path) -> None:
+    def read_arrivals() -> list[Arrival]:
+        with open_store(tmp_path / "study.db", create=False) as store:
+            return store.arrivals(store.study().id)
+
+    search = ASHA(concurrency=3, reduction=2)
+    study = replace(away(STUDY, workers), search=search, order="arrival", lanes=1, storage=tmp_path / "study.db")
+    cut = replace(study, callbacks=[StopAt(12)]).run(num_trials=12)
+    assert cut.was_interrupted
+    seen = read_arrivals()
+    result = study.resume()
+    assert seen
+    assert read_arrivals()[: len(seen)] == seen
+    epochs = {trial.number: trial.epochs for trial in result.trials}
+    assert all(epochs[trial.number] >= trial.epochs for trial in cut.trials)
+    assert len(epochs) == 12
+    assert all(trial.status is not Status.RUNNING for trial in result.trials)
 
 
 def test_a_target_ends_the_study_early(workers: StayingExecutor) -> None:

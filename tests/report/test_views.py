@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from headwater.report.reading import list_best, read_study, show_storage
+from headwater.report.json_views import list_best
+from headwater.report.reading import read_study, show_storage
 from headwater.report.views import study_view
 from headwater.space import Space, choice, uniform
 from headwater.store import Recorder, Store, StudyInfo, Transition, open_store

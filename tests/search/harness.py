@@ -10,7 +10,7 @@ from typing import TypeAlias
 from headwater.search.problem import Build, Problem
 from headwater.search.protocol import Dropping, Searcher
 from headwater.space import Config
-from headwater.trials import Decision, Report, Segment, Status, TrialRecord
+from headwater.trials import Arrival, Decision, Report, Segment, Status, TrialRecord
 
 Curve: TypeAlias = Callable[[Config, int], float]
 """The metric of a configuration at the end of an epoch; an exception fails the trial."""
@@ -26,6 +26,8 @@ class SearchLoop:
         """The record by number; it holds trials that are under way too, when a run was cut."""
         self.start_epochs: dict[int, int] = {}
         """Where each trial began: at 0, or where its parent stood."""
+        self.arrivals: list[Arrival] = []
+        """Where segments ended, in the order in which the searcher was told."""
         self._problem = problem
 
     def run(
@@ -36,22 +38,29 @@ class SearchLoop:
         slots: int = 1,
         seed: int | None = None,
         max_reports: int | None = None,
+        rebuild_at: int | None = None,
     ) -> tuple[TrialRecord, ...]:
         """Run to the end on so many slots, from where the run before was cut, and return the record.
 
         With a `seed`, results come in a random order, and segments are asked for at random moments and in random
-        numbers. After `max_reports` the run is cut, as if the study were killed.
+        numbers. After `max_reports` the run is cut, as if the study were killed. After `rebuild_at` of them, another
+        searcher takes over that knows the record alone, while the trials train on.
         """
-        known = tuple(self.records[number] for number in sorted(self.records))
-        problem = replace(self._problem, num_trials=num_trials or self._problem.num_trials, known=known)
-        loop = _Loop(self, build(problem), problem.metric)
+        problem = replace(self._problem, num_trials=num_trials or self._problem.num_trials)
+        loop = _Loop(self, build(self._add_record(problem)), problem.metric)
         rng = None if seed is None else Random(seed)
         num_reports = 0
         while loop.fill(slots, rng) and num_reports != max_reports:
             running = list(loop.running)
             loop.train(rng.choice(running) if rng else running[0])
             num_reports += 1
+            if num_reports == rebuild_at:
+                loop.take_over(build(self._add_record(problem)))
         return tuple(self.records[number] for number in sorted(self.records))
+
+    def _add_record(self, problem: Problem) -> Problem:
+        known = tuple(self.records[number] for number in sorted(self.records))
+        return replace(problem, known=known, arrivals=tuple(self.arrivals))
 
 
 class _Loop:
@@ -63,6 +72,13 @@ class _Loop:
         self._searcher = searcher
         self._metric = metric
 
+    def take_over(self, searcher: Searcher) -> None:
+        """Go on with a searcher that knows the record alone: it begins with what is under way."""
+        self._searcher = searcher
+        if self.running:
+            again = searcher.propose(len(self.running))
+            assert {segment.number: segment for segment in again} == self.running
+
     def fill(self, slots: int, rng: Random | None) -> bool:
         """Open some of what the searcher proposes, and say whether anything is under way now."""
         num_free = slots - len(self.running)
@@ -71,7 +87,7 @@ class _Loop:
         assert len(segments) <= count
         for number in self._searcher.take_dropped() if isinstance(self._searcher, Dropping) else ():
             assert self._study.records[number].status is Status.PAUSED, f"trial {number} is dropped, but not paused"
-            self._study.records[number] = replace(self._study.records[number], status=Status.STOPPED)
+            self._end(number, Status.STOPPED)
         for segment in segments:
             self._open(segment)
         return bool(self.running)
@@ -115,6 +131,11 @@ class _Loop:
         self.running[number] = segment
 
     def _close(self, number: int, status: Status) -> None:
-        self._study.records[number] = replace(self._study.records[number], status=status)
+        self._end(number, status)
         del self.running[number]
         self._searcher.finish(number, status)
+
+    def _end(self, number: int, status: Status) -> None:
+        record = self._study.records[number]
+        self._study.records[number] = replace(record, status=status)
+        self._study.arrivals.append(Arrival(number=number, epoch=record.epochs, status=status))

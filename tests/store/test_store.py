@@ -13,7 +13,7 @@ import pytest
 from headwater.errors import StoreError
 from headwater.space import Config
 from headwater.store import Batch, NewTrial, Note, Store, StudyInfo, Transition, open_store
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import Arrival, Report, Status, TrialRecord
 
 CLOCK_S = 1_700_000_000.5
 
@@ -232,6 +232,32 @@ def test_the_latest_fact_counts(store: Store, study_id: int) -> None:
     store.add_fact(study_id, "lanes", 8)
     store.add_fact(study_id, "lanes", {"cpu": 16})
     assert store.facts(study_id) == {"lanes": {"cpu": 16}}
+
+
+def test_the_ends_of_segments_are_told_in_the_order_of_writing(store: Store, study_id: int) -> None:
+    add_trials(store, study_id, 3)
+    steps = [(2, Status.PAUSED, 1), (0, Status.RUNNING, 0), (0, Status.FAILED, 0), (2, Status.RUNNING, 1)]
+    moves = [Transition(number=number, status=status, epoch=epoch) for number, status, epoch in steps]
+    store.write(study_id, Batch(transitions=tuple(moves[:3])))
+    store.write(study_id, Batch(transitions=(moves[3], Transition(number=2, status=Status.COMPLETED, epoch=3))))
+    assert store.arrivals(study_id) == [
+        Arrival(number=2, epoch=1, status=Status.PAUSED),
+        Arrival(number=0, epoch=0, status=Status.FAILED),
+        Arrival(number=2, epoch=3, status=Status.COMPLETED),
+    ]
+    other = store.create_study(StudyInfo(name="second", metric="loss", mode="min", seed=0))
+    assert store.arrivals(other) == []
+
+
+def test_studies_are_found_by_what_a_fact_says_of_them(store: Store, study_id: int) -> None:
+    second, third = (
+        store.create_study(StudyInfo(name=name, metric="loss", mode="min", seed=0)) for name in ("second", "third")
+    )
+    for study, value in ((study_id, "x"), (second, "y"), (third, "x"), (third, "x")):
+        store.add_fact(study, "made of", value)
+    assert [info.name for info in store.find_studies("made of", "x")] == ["third", "first"]
+    assert store.find_studies("made of", "z") == []
+    assert store.find_studies("made", "x") == []
 
 
 def test_threads_share_a_store(store: Store, study_id: int) -> None:

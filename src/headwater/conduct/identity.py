@@ -26,8 +26,9 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
             "lanes": study.lanes,
             "num_trials": num_trials,
             "search": _name_search(study),
+            "order": study.order,
             "num_seeds": study.num_seeds,
-            "surrogate": _describe_surrogate(study.surrogate),
+            "surrogate": describe_surrogate(study.surrogate),
             "scale": study.surrogate.scale if isinstance(study.surrogate, Surrogate) else None,
             "part_of": study.part_of,
         },
@@ -48,7 +49,8 @@ def require_same(study: Study, info: StudyInfo) -> None:
         ("seed", study.seed, info.seed),
         ("num_seeds", study.num_seeds, info.num_seeds),
         ("search", search, info.settings.get("search", search)),
-        ("surrogate", _describe_surrogate(study.surrogate), info.settings.get("surrogate")),
+        ("order", study.order, info.settings.get("order", "virtual")),
+        ("surrogate", describe_surrogate(study.surrogate), info.settings.get("surrogate")),
     ):
         if mine != recorded:
             raise StudyError(
@@ -62,7 +64,7 @@ def _name_search(study: Study) -> str:
     return study.search if isinstance(study.search, str) else type(study.search).__name__
 
 
-def _describe_surrogate(surrogate: object) -> str | None:
+def describe_surrogate(surrogate: object) -> str | None:
     """Return what decides at which width trials train and how their settings follow it."""
     if not isinstance(surrogate, Surrogate):
         return None

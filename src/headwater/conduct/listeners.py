@@ -36,13 +36,15 @@ class StudyLog:
         self._listeners = listeners
         self._seconds: dict[int, float] = {}
 
-    def begin(self, num_trials: int | None, max_epochs: int | None) -> None:
-        """Say that the run begins."""
+    def begin(self, num_trials: int | None, max_epochs: int | None, remarks: Sequence[str] = ()) -> None:
+        """Say that the run begins, and what is to be said of that."""
         info = self.recorder.info
         self.recorder.add_fact("max_epochs", max_epochs)
         for listener in self._listeners:
             listener.on_study(info, self.recorder.store)
         self._watcher.start(info.name, info.metric, num_trials)
+        for text in remarks:
+            self.tell(text)
 
     def end(self) -> None:
         """Say that it is over, with its figures."""

@@ -37,6 +37,8 @@ class StudySetup:
     listeners: Sequence[Listener] = ()
     learnt: Learnt = field(default_factory=Learnt)
     """What is known of the function already."""
+    remarks: Sequence[str] = ()
+    """What is to be said when the run begins."""
     spreads: bool = False
     """Whether a group gets all devices that are idle when it is placed."""
     keys: Iterator[int] = field(default_factory=count)

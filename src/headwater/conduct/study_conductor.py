@@ -69,7 +69,7 @@ class StudyConductor:
 
     def begin(self) -> None:
         """Say everywhere that the run begins."""
-        self._log.begin(self._setup.limits.num_trials, self._setup.limits.max_epochs)
+        self._log.begin(self._setup.limits.num_trials, self._setup.limits.max_epochs, self._setup.remarks)
 
     def brief(self, study: str) -> Brief:
         """Return what a worker must know of the study."""

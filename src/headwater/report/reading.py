@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import StoreError
-from headwater.space import show_plain
 from headwater.store import Note, Store, StudyInfo, read_shown
 from headwater.store.checking import read_real, read_text, read_whole
 from headwater.trials import START, Measurement, Profile, Result, StartCheck, average_replicas
@@ -84,33 +83,11 @@ def show_storage(storage: str) -> str:
     return re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:***@", storage)
 
 
-def list_best(result: Result, count: int) -> dict[str, Any]:  # Any: JSON values
-    """Return the best trials as strict JSON can hold them; what is not finite becomes None."""
-    trials = [
-        {
-            "rank": rank,
-            "number": trial.number,
-            "value": trial.value(result.metric),
-            "metrics": make_strict(trial.metrics),
-            "config": make_strict(show_plain(trial.config)),
-            "epochs": trial.epochs,
-            "status": trial.status.value,
-            "seconds": trial.seconds,
-        }
-        for rank, trial in enumerate(result.ranked[:count], start=1)
-    ]
-    answer = {"study": result.study, "metric": result.metric, "mode": result.mode, "trials": trials}
-    if result.target is None:
-        return answer
-    target = {"value": result.target.value(result.metric), "config": make_strict(show_plain(result.target.config))}
-    return {**answer, "target": make_strict(target)}
-
-
 def make_strict(value: Any) -> Any:  # Any: JSON values
     """Return a value as strict JSON can hold it: NaN and the infinities become None."""
     if isinstance(value, Mapping):
         return {key: make_strict(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [make_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -217,7 +217,7 @@ def _show_lanes(result: Result) -> Text:
     if result.speedup is None or result.seconds_one_by_one is None:
         return Text(f"{groups}; how long one by one would have taken was not measured")
     # The estimate holds the optimizer steps alone, while this run also measured, evaluated and perhaps repeated some.
-    basis = f"the steps alone take {show_seconds(result.seconds_one_by_one)} in groups of one, as measured in this run"
+    basis = f"the steps alone take {show_seconds(result.seconds_one_by_one)} in groups of one, as measured"
     if result.speedup < 1:
         return Text(f"{groups}; {basis}")
     text = Text(f"{groups}: ")

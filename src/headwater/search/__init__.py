@@ -8,7 +8,7 @@ from headwater.search.halving import SHA, Hyperband
 from headwater.search.listed import Listed
 from headwater.search.median import MedianStopping
 from headwater.search.pbt import PBT
-from headwater.search.problem import Build, Problem
+from headwater.search.problem import Build, Problem, ResultOrder
 from headwater.search.protocol import Dropping, Searcher
 from headwater.search.random import RandomSearch
 from headwater.search.rungs import Stage, plan_brackets, plan_halving
@@ -29,6 +29,7 @@ __all__ = [
     "OptunaSearch",
     "Problem",
     "RandomSearch",
+    "ResultOrder",
     "RungModel",
     "Searcher",
     "Stage",

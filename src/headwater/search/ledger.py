@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from headwater.search.problem import Problem
-from headwater.trials import Report, Segment, Status
+from headwater.search.problem import Problem, ResultOrder
+from headwater.trials import Report, Segment, Status, TrialRecord
 
 INFEASIBLE = math.inf
 """The score of a trial that failed, or whose metric is no finite number: worse than any other."""
@@ -18,6 +18,9 @@ class Ledger:
 
     A score is the metric with the sign that makes smaller better. It is a function of the reports alone, so a ledger
     that is built from the record answers like the one that saw the reports come in.
+
+    Where the order of arrival counts, what the record holds is hidden at first: `replay` shows it, one end of a segment
+    after the other, so that a schedule can go on after each as it did then.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -28,22 +31,61 @@ class Ledger:
         self._waiting: deque[Segment] = deque()
         self._under_way: dict[int, Segment] = {}
         self._dropped: list[int] = []
-        for record in problem.known:
-            for report in record.history:
+        self._arrived: deque[int] = deque()
+        self._recorded = problem.arrivals
+        self._hidden: dict[int, TrialRecord] = {}
+        self.is_by_arrival = problem.order is ResultOrder.ARRIVAL
+        if self.is_by_arrival:
+            self._hidden = {record.number: record for record in problem.known}
+        else:
+            for record in problem.known:
+                self._show(record, record.epochs, record.status)
+
+    def replay(self) -> Iterator[None]:
+        """Show what the record holds in the order in which it came, one end of a segment at a time."""
+        for arrival in self._recorded:
+            record = self._hidden.get(arrival.number)
+            if record is not None:
+                self._show(record, arrival.epoch, arrival.status)
+                yield
+        for record in self._hidden.values():  # what is under way has reported since its last segment ended
+            self._show(record, record.epochs, record.status)
+        self._hidden = {}
+        yield
+
+    def _show(self, record: TrialRecord, epoch: int, status: Status) -> None:
+        """Take in what the record holds of a trial up to this epoch, where it stood so."""
+        for report in record.history:
+            if report.epoch <= epoch:
                 self.note(report)
-            if record.status.is_final:
-                self._over[record.number] = record.status
+        if status.is_final:
+            self._over[record.number] = status
+        self._arrive(record.number)
+
+    def _arrive(self, number: int) -> None:
+        if self.is_by_arrival:
+            self._arrived.append(number)
 
     def want(self, segment: Segment) -> None:
         """Have the segment proposed, unless the trial has reached its end already."""
         if self.score(segment.number, segment.until) is None:
             self._waiting.append(segment)
+        else:
+            self._arrive(segment.number)
 
     def take(self, count: int) -> list[Segment]:
         """Hand out at most `count` of the segments that are wanted, in the order in which they were asked for."""
-        segments = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        segments: list[Segment] = []
+        while self._waiting and len(segments) < count:
+            segment = self._waiting.popleft()
+            if self.score(segment.number, segment.until) is None:  # else it had ended when this was built
+                segments.append(segment)
         self._under_way |= {segment.number: segment for segment in segments}
         return segments
+
+    def take_arrived(self) -> int | None:
+        """Hand out the trial whose segment ended first of those not handed out yet; None when there is none."""
+        return self._arrived.popleft() if self._arrived else None
 
     def note(self, report: Report) -> float:
         """Keep what a trial reported, and return the score."""
@@ -55,6 +97,7 @@ class Ledger:
     def end(self, number: int, status: Status) -> None:
         """Keep how a segment ended; one that ended before its time, but can go on, is wanted again."""
         segment = self._under_way.pop(number, None)
+        self._arrive(number)
         if status.is_final:
             self._over[number] = status
         elif segment is not None:
@@ -66,9 +109,9 @@ class Ledger:
             self._dropped.append(number)
 
     def take_dropped(self) -> Sequence[int]:
-        """Hand out the trials dropped since the last call."""
+        """Hand out the trials dropped since the last call, but for those that the record knows to be over."""
         dropped, self._dropped = self._dropped, []
-        return dropped
+        return [number for number in dropped if number not in self._over]
 
     def score(self, number: int, until: int | None) -> float | None:
         """Return the score of a trial at the end of epoch `until`; None while that is not known.

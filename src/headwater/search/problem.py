@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 from headwater.search.protocol import Searcher
 from headwater.settings import set_whole
 from headwater.space import Space
-from headwater.trials import TrialRecord
+from headwater.trials import Arrival, TrialRecord
+
+
+class ResultOrder(StrEnum):
+    """In which order a searcher deals with results."""
+
+    VIRTUAL = "virtual"
+    """As they would come if every epoch took equally long: the same answer on any number of devices."""
+    ARRIVAL = "arrival"
+    """As they come: nothing waits, and the answer depends on what was fastest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,9 @@ class Problem:
     """How many epochs a trial trains at most; None leaves the end to the training function."""
     known: tuple[TrialRecord, ...] = ()
     """What the record holds already, when a study is resumed."""
+    order: ResultOrder = ResultOrder.VIRTUAL
+    arrivals: tuple[Arrival, ...] = ()
+    """In which order segments of the known trials ended."""
 
     def __post_init__(self) -> None:
         set_whole(self, "num_trials", 1)

@@ -16,7 +16,7 @@ class Schedule(Protocol):
         """Go on as far as the scores in the ledger allow, asking the ledger for segments on the way.
 
         Where a score is missing the schedule waits for it, however many others there are, so what it asks for
-        depends on scores alone, never on the order in which they arrive.
+        depends on scores alone, never on the order in which they arrive; unless that is the order which counts.
         """
 
 
@@ -33,13 +33,18 @@ class ScheduledSearch:
     """A searcher made of a schedule, which decides, and a ledger, which remembers.
 
     The schedule is a function of the scores, and the ledger can be filled from the record, so a search that is built
-    from the record goes on as if it had never been interrupted, whatever the schedule is.
+    from the record goes on as if it had never been interrupted, whatever the schedule is. Where the order of arrival
+    counts, the schedule goes on after each end of a segment, now and when it is built from the record.
     """
 
     def __init__(self, schedule: Schedule, ledger: Ledger, judge: Judge = go_on) -> None:
         self._schedule = schedule
         self._ledger = ledger
         self._judge = judge
+        if ledger.is_by_arrival:
+            schedule.advance()
+            for _ in ledger.replay():
+                schedule.advance()
 
     def propose(self, count: int) -> Sequence[Segment]:
         """Return what is wanted next, as far as the results that are in can tell."""
@@ -55,6 +60,8 @@ class ScheduledSearch:
     def finish(self, number: int, status: Status) -> None:
         """Keep how the segment ended."""
         self._ledger.end(number, status)
+        if self._ledger.is_by_arrival:
+            self._schedule.advance()
 
     def take_dropped(self) -> Sequence[int]:
         """Return the paused trials that were dropped since the last call and will never be proposed again."""

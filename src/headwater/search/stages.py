@@ -31,7 +31,8 @@ class Stages:
     """Runs courses, each as fast as its scores come in.
 
     Course n begins when course n - `at_once` has ended and its lessons are taught, and no lesson of a later one is:
-    so what is known at the beginning of a course does not depend on which of the others is fastest.
+    so what is known at the beginning of a course does not depend on which of the others is fastest. Where the order of
+    arrival counts, another course begins as soon as any has ended.
     """
 
     def __init__(self, courses: Iterator[Course], ledger: Ledger, at_once: int, teach: Teach) -> None:
@@ -48,10 +49,16 @@ class Stages:
                 self._open.append(_Progress(course, self._ledger))
             for progress in self._open:
                 progress.advance()
-            if not self._open or self._open[0].lessons is None:
+            if (ended := self._find_ended()) is None:
                 return
-            for lesson in self._open.popleft().lessons or ():
+            self._open.remove(ended)
+            for lesson in ended.lessons or ():
                 self._teach(lesson)
+
+    def _find_ended(self) -> _Progress | None:
+        """Return the course to learn from next; None while it is not over."""
+        first = list(self._open) if self._ledger.is_by_arrival else list(self._open)[:1]
+        return next((progress for progress in first if progress.lessons is not None), None)
 
 
 class _Progress:

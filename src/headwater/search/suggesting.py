@@ -29,8 +29,8 @@ NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class Suggester(Protocol):
     """Suggests configurations, and may learn from what came of them.
 
-    It is called in virtual order, so it need not care in which order results arrive. Built with what the record holds,
-    it suggests for a known trial what that trial had.
+    It is called in the order that the study is to keep to, virtual or of arrival, and need not care which. Built with
+    what the record holds, it suggests for a known trial what that trial had.
     """
 
     def suggest(self, number: int) -> Config | None:

@@ -82,6 +82,11 @@ class Space:
         return {key: (value,) for key, value in self._constants.items()} | listed
 
     @property
+    def conditions(self) -> Mapping[str, Callable[[Config], Any]]:  # Any: a constant or a domain
+        """The functions of other keys that values follow from, by dotted key."""
+        return {key: condition.function for key, condition in self._conditions.items()}
+
+    @property
     def size(self) -> int | None:
         """How many configurations there are; None if there is no end of them.
 

@@ -14,7 +14,7 @@ from headwater.space import Config, Domain, Space
 from headwater.store.leases import Lease
 from headwater.store.store import Store
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Lane, Profile, Report, Span, TrialRecord
+from headwater.trials import Arrival, Lane, Profile, Report, Span, TrialRecord
 
 
 class Recorder:
@@ -62,6 +62,10 @@ class Recorder:
     def trials(self) -> tuple[TrialRecord, ...]:
         """Read every trial back."""
         return tuple(self.store.trials(self.info.id, lambda stored: self._space.decode(stored["codes"])))
+
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """Read back where segments ended, in the order in which the searcher was told."""
+        return tuple(self.store.arrivals(self.info.id))
 
     def _write(self, batch: Batch) -> None:
         batch, self._spans = replace(batch, spans=tuple(self._spans)), []

@@ -23,7 +23,7 @@ from headwater.store.encoding import clean_text, encode_json
 from headwater.store.runner import Runner
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Report, Span, SpanPurpose, Status, TrialRecord
+from headwater.trials import Arrival, Report, Span, SpanPurpose, Status, TrialRecord
 
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
@@ -177,6 +177,11 @@ def read_span(study: str, row: Values) -> Span:
     )
 
 
+def read_arrival(number: object, epoch: object, status: object) -> Arrival:
+    """Where a segment of a trial ended."""
+    return Arrival(number=read_whole("number", number), epoch=read_whole("epoch", epoch), status=_read_status(status))
+
+
 def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # Any: see Values
     """Ask for what `read_trials` puts together, of one trial or of all."""
     wanted = (
@@ -236,9 +241,7 @@ def _read_trial(
     stored = read_mapping("config", config)
     status, error, seconds = Status.RUNNING, None, 0.0
     for name, text, spent in transitions:
-        if name not in list(Status):
-            raise StoreError(f"its status is {name!r:.40}, where one of {', '.join(Status)} belongs")
-        status, error = Status(name), None if text is None else read_text("error", text)
+        status, error = _read_status(name), None if text is None else read_text("error", text)
         seconds += read_time("seconds", spent)
     return TrialRecord(
         number=trial,
@@ -252,6 +255,12 @@ def _read_trial(
         notes=tuple(read_text("note", text) for (text,) in notes),
         seconds=seconds,
     )
+
+
+def _read_status(name: object) -> Status:
+    if name not in list(Status):
+        raise StoreError(f"its status is {name!r:.40}, where one of {', '.join(Status)} belongs")
+    return Status(str(name))
 
 
 def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JSON values

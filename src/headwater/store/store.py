@@ -23,7 +23,7 @@ from headwater.store.rows import Decode, Values
 from headwater.store.runner import Runner
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo
-from headwater.trials import Span, TrialRecord
+from headwater.trials import Arrival, Span, Status, TrialRecord
 
 T = TypeVar("T")
 
@@ -227,6 +227,14 @@ class Store:
             raise StoreError(f"study {study_id} has no trial {number}; trials() lists those there are")
         return records[0]
 
+    def arrivals(self, study_id: int) -> list[Arrival]:
+        """Return where segments of trials ended, in the order in which it was recorded."""
+        columns = (TRANSITIONS.c.number, TRANSITIONS.c.epoch, TRANSITIONS.c.status)
+        ends = (TRANSITIONS.c.study_id == study_id) & (TRANSITIONS.c.status != Status.RUNNING.value)
+        with self._reading() as connection:
+            found = connection.execute(select(*columns).where(ends).order_by(TRANSITIONS.c.sequence)).all()
+        return _read_sound([("the end of a segment", partial(rows.read_arrival, *row)) for row in found])
+
     def notes(self, study_id: int, damaged: list[str] | None = None) -> list[Note]:
         """Return every note on the study and on its trials, in the order of writing."""
         columns = (NOTES.c.kind, NOTES.c.text, NOTES.c.number)
@@ -258,6 +266,13 @@ class Store:
         with self._reading() as connection:
             found = connection.execute(query).all()
         return dict(_read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
+
+    def find_studies(self, key: str, value: Any) -> list[StudyInfo]:  # Any: a JSON value
+        """Return the studies of which a fact says this, the newest first."""
+        query = select(FACTS.c.study_id).where(FACTS.c.key == key, FACTS.c.value == encode_json(value))
+        with self._reading() as connection:
+            found = set(connection.execute(query).scalars())
+        return [info for info in reversed(self.studies()) if info.id in found]
 
     def fact(self, study_id: int, key: str) -> Any:  # Any: a JSON value
         """Return the latest value under one key, None if there is none; cheap enough to ask every second."""

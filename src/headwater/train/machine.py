@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,22 @@ def list_devices() -> list[str]:
     """Name the devices that a study can train on, the one it takes by itself first."""
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return [*(f"cuda:{number} {name}" for number, name in enumerate(gpus)), f"cpu {platform.machine()}"]
+
+
+def describe_device(device: torch.device, num_threads: int) -> str:
+    """Return what tells this device from others on which the same steps take unlike times."""
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return f"{device.type} {_name_processor()}, {num_threads} threads"
+
+
+def _name_processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # another system than Linux
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return " ".join([platform.machine(), *(names[:1] or [platform.processor()])]).strip()
 
 
 def count_gpus() -> int:

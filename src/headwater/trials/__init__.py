@@ -22,6 +22,7 @@ from headwater.trials.parting import Question
 from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
 from headwater.trials.recipes import Recipe
 from headwater.trials.records import (
+    Arrival,
     Decision,
     Ending,
     Lane,
@@ -32,7 +33,7 @@ from headwater.trials.records import (
     TrialGroup,
     TrialRecord,
 )
-from headwater.trials.replicas import average_replicas
+from headwater.trials.replicas import average_replicas, join_arrivals
 from headwater.trials.result import Result
 from headwater.trials.spans import Span, SpanPurpose
 from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
@@ -42,6 +43,7 @@ __all__ = [
     "AUTO_SCALES",
     "INFEASIBLE",
     "START",
+    "Arrival",
     "Brief",
     "ChosenWay",
     "Deadline",
@@ -93,4 +95,5 @@ __all__ = [
     "UnitCost",
     "Watcher",
     "average_replicas",
+    "join_arrivals",
 ]

@@ -88,6 +88,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """The end of a segment, as the searcher was told of it: the trial, how long it had trained, and how it ended."""
+
+    number: int
+    epoch: int
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
     """Everything the record holds of one trial."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from headwater.trials.records import Report, Status, TrialRecord
+from headwater.trials.records import Arrival, Report, Status, TrialRecord
 
 
 def average_replicas(records: Sequence[TrialRecord], num_seeds: int) -> tuple[TrialRecord, ...]:
@@ -19,6 +19,23 @@ def average_replicas(records: Sequence[TrialRecord], num_seeds: int) -> tuple[Tr
     for record in records:
         by_trial.setdefault(record.number // num_seeds, []).append(record)
     return tuple(_average(number, replicas, num_seeds) for number, replicas in sorted(by_trial.items()))
+
+
+def join_arrivals(arrivals: Sequence[Arrival], num_seeds: int) -> tuple[Arrival, ...]:
+    """Return when each trial came to an end: when its last replica did."""
+    if num_seeds == 1:
+        return tuple(arrivals)
+    ends: dict[int, list[list[Arrival]]] = {}
+    joined = []
+    for arrival in arrivals:
+        number, replica = divmod(arrival.number, num_seeds)
+        of_trial = ends.setdefault(number, [[] for _ in range(num_seeds)])
+        of_trial[replica].append(arrival)
+        if all(of_trial):
+            together = [one.pop(0) for one in of_trial]
+            status = join_statuses([one.status for one in together])
+            joined.append(Arrival(number=number, epoch=min(one.epoch for one in together), status=status))
+    return tuple(joined)
 
 
 def average_reports(number: int, reports: Sequence[Report]) -> Report:

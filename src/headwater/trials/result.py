@@ -35,7 +35,8 @@ class Result:
     seconds_busy: float | None = None
     """How long it computed, by the clock that groups are measured with: on shared cores, waiting does not count."""
     seconds_one_by_one: float | None = None
-    """How long the same steps take in groups of one, by this run's own measurements; None where none were made."""
+    """How long the same steps take in groups of one, as measured by this study or the one whose group sizes it knows;
+    None where that was not measured."""
     target: TrialRecord | None = None
     """Where trials were of surrogates: the target, trained with the best configuration."""
     trust: Trust | None = None
