@@ -26,7 +26,7 @@ def train(trial):
             input()
         trial.report(loss=1.0)
 
-study = hw.Study(train, space={"lr": hw.grid([5, 6, 7])}, search="grid", metric="loss", lanes=1)
+study = hw.Study(train, space={"lr": hw.grid([5, 6, 7])}, search="grid", metric="loss", lanes=1, executor="inline")
 NUM_TRIALS = 1
 """
 DEADLINE_S = 90
