@@ -52,6 +52,10 @@ PackingOption = Annotated[
         metavar="cost|knn|random|batch_size|none", help="Which groups train as a pack, loading their data once."
     ),
 ]
+AllocationOption = Annotated[
+    str | None,
+    typer.Option(metavar="ours|fluid|even|fifo", help="Who gets devices that nothing waits for; fifo: nobody."),
+]
 ExecutorOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Where to train: auto, inline, processes or ray; auto by default."),
