@@ -20,12 +20,12 @@ from headwater.errors import HeadwaterError, StudyError
 from headwater.plan_verb import plan
 from headwater.record_verbs import best, export, mirror, show, stop
 from headwater.terminal import (
-    AllocationOption,
     DEFAULT_STORAGE,
     FAILED,
     INTERRUPTED,
     MEMORY_NAMES,
     STORAGE_VARIABLE,
+    AllocationOption,
     DevicesOption,
     ExecutorOption,
     FileArgument,
