@@ -25,6 +25,7 @@ from headwater.terminal import (
     INTERRUPTED,
     MEMORY_NAMES,
     STORAGE_VARIABLE,
+    AllocationOption,
     DevicesOption,
     ExecutorOption,
     FileArgument,
@@ -109,6 +110,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
+    allocation: AllocationOption = None,
     executor: ExecutorOption = None,
     devices: DevicesOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
@@ -143,7 +145,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "name": name,
             "max_epochs": max_epochs,
         }
-        grouped = _set_running(loaded.study, lanes, packing, executor, devices)
+        grouped = _set_running(loaded.study, lanes, packing, allocation, executor, devices)
         chosen = _override(grouped, {**options, "max_epochs": max_epochs, "surrogate": _read_count(surrogate)})
         num_trials = _count_trials(chosen, trials, loaded, file)
 
@@ -168,6 +170,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     states: StatesOption = None,
     lanes: LanesOption = None,
     packing: PackingOption = None,
+    allocation: AllocationOption = None,
     executor: ExecutorOption = None,
     devices: DevicesOption = None,
     order: Annotated[
@@ -190,7 +193,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     FILE must define the study as it was when it ran. With --trials, a study goes on to more trials than before.
     """
     with telling_errors():
-        grouped = _set_running(_load(file, study).study, lanes, packing, executor, devices)
+        grouped = _set_running(_load(file, study).study, lanes, packing, allocation, executor, devices)
         options = {"storage": storage, "states": states, "name": name, "order": order}
         chosen = _as_recorded(_override(grouped, options), max_epochs, order)
 
@@ -239,10 +242,16 @@ def _override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings 
 
 
 def _set_running(
-    study: Study, lanes: str | None, packing: str | None, executor: str | None, devices: int | None
+    study: Study,
+    lanes: str | None,
+    packing: str | None,
+    allocation: str | None,
+    executor: str | None,
+    devices: int | None,
 ) -> Study:
     """Let the study group and train its trials as asked, where that was; it refuses itself what cannot be."""
-    study = _override(study, {"lanes": _read_count(lanes), "executor": executor, "devices": devices})
+    options = {"lanes": _read_count(lanes), "allocation": allocation, "executor": executor, "devices": devices}
+    study = _override(study, options)
     if packing is None:
         return study
     return replace(study, packing=None if packing.lower() == "none" else packing)

@@ -20,6 +20,7 @@ from headwater.conduct.offering import identify, take_offer
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
+from headwater.plan.allocation import Policy
 from headwater.search import Problem, ResultOrder, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
@@ -168,6 +169,8 @@ class OpenStudy:
             limits=limits,
             lanes=study.lanes if isinstance(study.lanes, int) else None,
             packing=None if study.packing is None else Packing(study.packing),
+            allocation=_read_policy(study),
+            can_widen=study.lanes != 1,
             save_every=study.save_every,
             known=known,
             watcher=settings.watcher,
@@ -193,7 +196,8 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
     surrogate = study.surrogate if isinstance(study.surrogate, Surrogate) else None
     is_target = surrogate is not None and surrogate.at == 1
     spread = "auto" if surrogate is None else surrogate.spread
-    divides = settings.spreads and (spread == "ranks" or (spread == "auto" and not settings.device.startswith("cpu")))
+    has_several = settings.spreads or _read_policy(study) is not Policy.FIFO
+    divides = has_several and (spread == "ranks" or (spread == "auto" and not settings.device.startswith("cpu")))
     return Brief(
         study=name,
         function=study.train,
@@ -239,6 +243,11 @@ def _build_searcher(
     )
     searcher = build_searcher(study.search, problem)
     return searcher if study.num_seeds == 1 else Replicated(searcher, study.num_seeds, known)
+
+
+def _read_policy(study: Study) -> Policy:
+    """Return how devices are allocated; where there is a surrogate, those that are idle are for the target."""
+    return Policy(study.allocation) if study.surrogate is None and study.part_of is None else Policy.FIFO
 
 
 def _space_of(study: Study) -> Space:

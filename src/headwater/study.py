@@ -11,6 +11,7 @@ from headwater.conduct.limits import Limits, read_limits
 from headwater.errors import StudyError
 from headwater.execute import Executor, check_executor
 from headwater.plan import Packing
+from headwater.plan.allocation import ALLOCATIONS
 from headwater.report import Callback, Silence, Watcher, check_callbacks, choose_default
 from headwater.search import Build, ResultOrder, Searcher, check_search
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_whole, set_whole
@@ -60,6 +61,9 @@ class Study:
     packing: str | None = "cost"
     """Which groups that cannot train as one train as a pack, loading their data once: by measured "cost", or as in the
     paper "knn", "random" or "batch_size"; None for no packs."""
+    allocation: str = "ours"
+    """Who gets devices that nothing waits for: "ours", whoever gains most by them; as in the paper on Fluid, "fluid" or
+    "even"; "fifo": nobody. Trials with `lanes=1` always train on one device each."""
     seed: int = 0
     name: str | None = None
     """What the record calls the study; by default the training function's name and a number."""
@@ -118,6 +122,7 @@ class Study:
             self.device = _name_device(self.device)
         check_executor(self.executor)
         check_one_of("packing", self.packing, (*map(str, Packing), None))
+        check_one_of("allocation", self.allocation, ALLOCATIONS)
         if self.packing == Packing.BATCH_SIZE and not any(key.endswith("batch_size") for key in self._space.domains):
             raise StudyError("packing='batch_size' needs a key batch_size in the space; use packing='cost' without one")
 

@@ -60,6 +60,10 @@ OrderOption = Annotated[
         help="In which order the search deals with results: the same at any parallelism, or as they come.",
     ),
 ]
+AllocationOption = Annotated[
+    str | None,
+    typer.Option(metavar="ours|fluid|even|fifo", help="Who gets devices that nothing waits for; fifo: nobody."),
+]
 ExecutorOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Where to train: auto, inline, processes or ray; auto by default."),

@@ -102,7 +102,7 @@ class Grouper:
         groups: list[TrialGroup] = []
         unsized: list[Unsized] = []
         for bucket in self._buckets(lanes).values():
-            kind = self._kind_of(bucket[0])
+            kind = self.kind_of(bucket[0])
             purpose = self._find_unknown(kind, bucket)
             if purpose is None:
                 size = int(min(self._size(kind, bucket), self._shortages.find_limit(kind)))
@@ -158,9 +158,15 @@ class Grouper:
         """Return what a step of this trial takes in a group of one, if that was measured."""
         return self._seconds_alone.get(lane.number)
 
+    def time_steps(self, lane: Lane) -> dict[int, float]:
+        """Return what a step of a group of this kind takes by its number of lanes, as far as that was measured."""
+        _, profile = self._known.get(self.kind_of(lane), (0, None))
+        measured = () if profile is None else profile.measurements
+        return {item.num_lanes: item.num_lanes * item.seconds_per_lane_step for item in measured}
+
     def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
         """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
-        _, profile = self._known.get(self._kind_of(lane), (0, None))
+        _, profile = self._known.get(self.kind_of(lane), (0, None))
         if profile is None or profile.largest < 2:
             return False
         smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
@@ -200,7 +206,7 @@ class Grouper:
 
     def _shrink(self, lanes: Sequence[Lane]) -> list[TrialGroup]:
         """Cut a group that ran out of memory in halves, and have those of its kind no larger from now on."""
-        limit = self._shortages.note(self._kind_of(lanes[0]), lanes)
+        limit = self._shortages.note(self.kind_of(lanes[0]), lanes)
         label = describe_bucket(lanes[0], list(self._recipes.values()))
         self._tell(f"{len(lanes)} lanes in a group ran out of memory; at most {limit} from now on ({label})", lanes)
         return [part for group in cut_alike(lanes) for part in cut_groups(group.lanes, limit)]
@@ -208,7 +214,8 @@ class Grouper:
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
 
-    def _kind_of(self, lane: Lane) -> Key:
+    def kind_of(self, lane: Lane) -> Key:
+        """Return what kind of trial a lane trains: those of one kind cost the same."""
         return kind_of(lane, list(self._recipes.values()))
 
     def _learn(self, question: Question, lanes: Sequence[Lane], stuck: bool = True) -> None:

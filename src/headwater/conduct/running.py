@@ -10,6 +10,16 @@ from headwater.conduct.waiting import Work
 from headwater.trials import Lane, Placement, TrialGroup
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regrouping:
+    """How a group that leaves is placed anew."""
+
+    num_parts: int | None = None
+    """Into how many groups its lanes are cut; None: they are sorted anew, with all that wait."""
+    num_devices: int = 1
+    """How many devices each of them has."""
+
+
 @dataclass(slots=True)
 class RunningGroup:
     """A group that trains now, on some device."""
@@ -24,10 +34,12 @@ class RunningGroup:
     loners: list[Lane] = field(default_factory=list)
     """Lanes that have left to be placed anew, and wait for their states to be saved."""
 
+    epoch_s: float = 0.0
+    """How long its last epoch took; 0 while that is not known."""
     judgement: Judgement | None = None
     """What was decided at its last report, until that is recorded."""
-    is_to_regroup: bool = False
-    """Whether all its lanes leave at the next report, to be placed anew."""
+    regrouping: Regrouping | None = None
+    """How it is placed anew, where all its lanes leave at the next report; None where it goes on."""
 
     @classmethod
     def start(cls, group: TrialGroup) -> RunningGroup:

@@ -15,6 +15,7 @@ from headwater.conduct.saving import SavingRule, TrialStates
 from headwater.conduct.spans import SpanLog
 from headwater.conduct.waiting import WaitingLanes
 from headwater.plan import Packing
+from headwater.plan.allocation import Policy
 from headwater.search import Searcher
 from headwater.store import KEPT, Recorder, StateFiles
 from headwater.trials import Brief, Learnt, Objective, Silence, TrialRecord, Watcher
@@ -39,6 +40,10 @@ class StudySetup:
     """What is known of the function already."""
     remarks: Sequence[str] = ()
     """What is to be said when the run begins."""
+    allocation: Policy = Policy.FIFO
+    """How devices that nothing waits for are allocated."""
+    can_widen: bool = False
+    """Whether a trial may train on several devices, whose sums round otherwise."""
     spreads: bool = False
     """Whether a group gets all devices that are idle when it is placed."""
     keys: Iterator[int] = field(default_factory=count)

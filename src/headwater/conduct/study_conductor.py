@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
+from headwater.conduct.flow import open_flow
+from headwater.conduct.learning import Learning
 from headwater.conduct.listeners import StudyLog
 from headwater.conduct.losses import Losses, Verdict
 from headwater.conduct.run_end import RunEnd
-from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
-from headwater.conduct.setup import StudySetup, name_learnt, open_spans, open_states, open_waiting
+from headwater.conduct.running import Regrouping, RunningGroup, RunningPlacement, RunningPlacements
+from headwater.conduct.setup import StudySetup, open_spans, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
 from headwater.plan import cut_alike
 from headwater.trials import (
     Brief,
-    ChosenWay,
     Device,
     Ended,
     Ending,
@@ -25,10 +27,8 @@ from headwater.trials import (
     GroupEvent,
     Lane,
     Learnt,
-    LoadingCost,
     Lost,
     Measured,
-    Measurement,
     Noted,
     Order,
     Outcome,
@@ -64,7 +64,8 @@ class StudyConductor:
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
-        self._ways = {(way.key, way.magnitude): way for way in setup.learnt.strategies}
+        self._learning = Learning(setup, self._waiting)
+        self._flow = open_flow(setup, self._waiting.grouper, self._tell_lanes)
         self._has_begun = any(record.history for record in setup.known)
 
     def begin(self) -> None:
@@ -77,29 +78,41 @@ class StudyConductor:
 
     def place(self, idle: Sequence[Device]) -> list[Placement]:
         """Return what these devices are to do now."""
-        placements: list[Placement] = []
         names = [device.name for device in idle]
         if not self._devices.issuperset(names):
             self._devices.update(names)
             self._waiting.share_among(len(self._devices))
-        for devices in [tuple(names)] if self._setup.spreads and names else [(name,) for name in names]:
-            work = self._find_work()
-            if work is None:
-                break
-            placement = Placement(
-                key=next(self._setup.keys),
-                study=self._info.name,
-                groups=work.groups,
-                devices=devices,
-                as_ranks=self._setup.brief.divides and len(devices) > 1 and work.purpose is Purpose.TRAIN,
-                purpose=work.purpose,
-                num_devices=len(self._devices),
-                seconds_left=self._setup.limits.seconds_left,
-            )
-            self._running.add(placement, work)
-            self._spans.begin(placement, self._setup.limits.deadline.clock())
-            placements.append(placement)
+        self._waiting.add_groups(self._flow.release(names, is_running=self.is_running))
+        works = self._take_works(len(names))
+        widths = [len(names)] if self._setup.spreads else self._flow.share(works, len(names))
+        devices = iter(names)
+        shares = zip(works, widths, strict=False)  # without work, nothing is shared
+        placements = [self._start(work, tuple(islice(devices, width))) for work, width in shares]
+        self._flow.note_idle(devices)
         return placements
+
+    def _take_works(self, num_devices: int) -> list[Work]:
+        """Return what so many idle devices are to do."""
+        works: list[Work] = []
+        while num_devices > 0 and (work := self._find_work()) is not None:
+            works.append(work)
+            num_devices -= num_devices if self._setup.spreads else self._flow.find_width(work)
+        return works
+
+    def _start(self, work: Work, devices: tuple[str, ...]) -> Placement:
+        placement = Placement(
+            key=next(self._setup.keys),
+            study=self._info.name,
+            groups=work.groups,
+            devices=devices,
+            as_ranks=self._setup.brief.divides and len(devices) > 1 and work.purpose is Purpose.TRAIN,
+            purpose=work.purpose,
+            num_devices=len(self._devices),
+            seconds_left=self._setup.limits.seconds_left,
+        )
+        self._running.add(placement, work)
+        self._spans.begin(placement, self._setup.limits.deadline.clock())
+        return placement
 
     def hear(self, event: Event) -> Order | None:
         """Take in what happened, and say what a group that reported is to do."""
@@ -110,7 +123,7 @@ class StudyConductor:
 
     def _hear(self, event: Event) -> Order | None:
         if isinstance(event, Measured):
-            self._hear_measured(self._running.remove(event.key).work, event)
+            self._learning.hear(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
             if event.key in self._running:  # else all of it had ended
                 self._hear_loss(self._running.remove(event.key), event)
@@ -158,7 +171,7 @@ class StudyConductor:
         """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
         for running in self._running:
             for group in running.groups.values():
-                group.is_to_regroup = True
+                group.regrouping = Regrouping()
 
     def finish(self) -> None:
         """Conclude a run that has come to its end."""
@@ -244,6 +257,8 @@ class StudyConductor:
             self._trials.commit(judgement)
         staying = [number for number in numbers if number not in judgement.leaving]
         self._time_epoch(running, event, len(staying))
+        if not judgement.leaving and running.regrouping is None and self.end.find(key) is None:
+            running.regrouping = self._flow.decide(running, self._running, self._waiting.num_lanes)
         has_ended = running.epoch == running.num_epochs  # the function has nothing more to train
         if not has_ended and (reason := self.end.find(key)) is not None:
             self._end_early(reason)
@@ -260,6 +275,7 @@ class StudyConductor:
         key = event.key, event.group
         self._tally.advance(key, running.epoch, num_staying)
         self.end.epochs.report(key, len(event.reports))
+        self._flow.see(self._running[event.key], running, self.end.epochs.last(key))
         num_epochs = running.epoch - running.group.lanes[0].start_epoch
         self.end.steps_of_trial = event.num_steps / num_epochs * (self._tally.num_epochs or num_epochs)
 
@@ -272,7 +288,7 @@ class StudyConductor:
         lanes = [self._trials.lanes[number] for number in staying]
         is_alone = is_small and all(lane.until is not None for lane in lanes)
         is_alone = is_alone and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
-        if not running.num_epochs or not (is_alone or running.is_to_regroup):  # without epochs, it would start anew
+        if not running.num_epochs or not (is_alone or running.regrouping):  # without epochs, it would start anew
             return []
         running.loners = [replace(lane, start_epoch=running.epoch) for lane in lanes]
         return list(staying)
@@ -284,10 +300,12 @@ class StudyConductor:
         else:
             self._states.take_saved(event)
         loners, group.loners = self._trials.reopen(group.loners), []
-        if group.is_to_regroup:
-            self._waiting.add(loners)
-        else:
+        if group.regrouping is None:
             self._waiting.add_groups([TrialGroup(lanes=(lane,)) for lane in loners])
+        elif group.regrouping.num_parts is None:
+            self._waiting.add(loners)
+        elif loners:
+            self._flow.hold(running.placement.devices[0], group.group.key, loners, group.regrouping)
         return self._find_mates(running)
 
     def _hear_end(self, running: RunningPlacement, group: RunningGroup, event: Ended) -> Order | None:
@@ -302,7 +320,7 @@ class StudyConductor:
             seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
             self._tally.count_alone(ending.num_lane_steps, seconds)
         self._conclude(ending, running.is_pack)
-        self._learn(event.ways, is_new=ending.question is not None)
+        self._learning.take(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)
         if not running.groups:
             self._running.remove(event.key)
@@ -331,33 +349,10 @@ class StudyConductor:
             self._waiting.grouper.excuse(ending.lanes[0])
         self._trials.finish(ending.lanes, Status.FAILED, ending.failure)
 
-    def _learn(self, ways: tuple[ChosenWay, ...], *, is_new: bool) -> None:
-        """Record what is known of the function by now, where there is news."""
-        if ways or is_new:
-            self._ways |= {(way.key, way.magnitude): way for way in ways}
-            options = self._setup.brief.space.options
-            self._log.recorder.add_fact(name_learnt(self._setup.brief.device), self.learnt.to_json(options))
-
     @property
     def learnt(self) -> Learnt:
         """What is known of the function by now."""
-        return replace(self._waiting.grouper.learnt, strategies=tuple(self._ways.values()))
-
-    def _hear_measured(self, work: Work, event: Measured) -> None:
-        ending, wanted = event.ending, work.wanted
-        if ending is not None:
-            lanes = tuple(lane for lane in work.groups[0].lanes if lane.number in event.numbers)
-            ending = replace(ending, lanes=lanes)
-        if wanted is None:
-            assert isinstance(event.finding, LoadingCost | None)
-            self._waiting.take_cost(work.groups[0], event.finding)
-        elif work.purpose is Purpose.ALONE:
-            assert isinstance(event.finding, Measurement | None)
-            self._waiting.take_alone(wanted, event.finding)
-        else:
-            assert isinstance(event.finding, Profile)
-            self._waiting.take_profile(wanted, event.finding, ending)
-        self._learn(event.ways, is_new=True)
+        return self._learning.learnt
 
     def _hear_loss(self, running: RunningPlacement, event: Lost) -> None:
         """Let what was lost go on from its last states; who to blame is found out as if the function had raised.
@@ -367,7 +362,7 @@ class StudyConductor:
         if running.work.purpose is not Purpose.TRAIN:
             profile = Profile(num_lanes=1, reason=f"measuring went no further: {event.reason}")
             finding = profile if running.work.purpose is Purpose.PROFILE else None
-            self._hear_measured(running.work, Measured(key=event.key, finding=finding))
+            self._learning.hear(running.work, Measured(key=event.key, finding=finding))
             return
         for key, group in running.groups.items():
             self.end.epochs.end((event.key, key))

@@ -86,7 +86,8 @@ class SimulatedPlacement:
             yield Expected(key=self.placement.key, group=group.key, num_epochs=self._times.num_epochs)
 
     def _train_epoch(self, group: _Group) -> Script:
-        seconds = self._times.time_epoch(group.lanes, self._kind, self._scale) + self._is_pack * self._times.switch_s
+        seconds = self._times.time_epoch(group.lanes, self._kind, self._scale, len(self.placement.devices))
+        seconds += self._is_pack * self._times.switch_s
         seconds -= self._times.load_s if group.epoch in self._loaded else 0.0
         self._loaded |= {group.epoch} if self._is_pack else set()
         yield seconds

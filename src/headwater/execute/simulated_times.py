@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from headwater.plan import MAX_LANES, choose_num_lanes
+from headwater.plan.speeds import Speeds
 from headwater.space import Config
 from headwater.trials import (
     AUTO_SCALES,
@@ -44,13 +45,15 @@ class SimulatedTimes:
     """To give the turn to another group of a pack."""
     measure_s: float = 0.0
     """To measure a group of one size."""
+    devices: Speeds = field(default_factory=Speeds)
+    """How fast one trial trains on several devices."""
     speedups: Mapping[int, float] = field(default_factory=dict)
     """By scale: how many times as fast surrogates of 1/scale of the width train."""
 
-    def time_epoch(self, lanes: Sequence[Lane], kind: str, scale: int | None = None) -> float:
+    def time_epoch(self, lanes: Sequence[Lane], kind: str, scale: int | None = None, num_devices: int = 1) -> float:
         """Return how long an epoch of a group takes: as long as that of its slowest lane."""
         seconds = max(self.epoch_s(lane.config, len(lanes), kind) for lane in lanes)
-        return seconds / self.speedups.get(scale or 1, 1.0)
+        return seconds * self.devices.factor(num_devices) / self.speedups.get(scale or 1, 1.0)
 
     def measure(
         self, purpose: Purpose, lanes: Sequence[Lane], kind: str, scale: int | None = None

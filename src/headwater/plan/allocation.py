@@ -36,6 +36,10 @@ class Policy(StrEnum):
     """The plan that ends first in prediction, made anew whenever a change would gain more than it costs."""
 
 
+ALLOCATIONS = ("ours", "fluid", "even", "fifo")
+"""What a study can ask for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Trials to be trained, on so many devices."""

@@ -81,7 +81,8 @@ class Worker:
 
     def _count_threads(self, placement: Placement) -> int:
         """Return how many threads a placement may have at most; 1 where it keeps those that torch has."""
-        if not self._chooses_threads or self._workshop.device.type != "cpu" or is_deterministic():
+        is_wide = len(placement.devices) > 1 and not placement.as_ranks
+        if not (self._chooses_threads or is_wide) or self._workshop.device.type != "cpu" or is_deterministic():
             return 1
         return max(torch.get_num_threads(), len(placement.devices))
 

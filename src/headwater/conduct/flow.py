@@ -1,0 +1,217 @@
+"""How devices flow: those that nothing waits for go to groups that train, and come back when something does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from headwater.conduct.grouping import Grouper, Tell
+from headwater.conduct.running import Regrouping, RunningGroup, RunningPlacement, RunningPlacements
+from headwater.conduct.setup import StudySetup
+from headwater.conduct.waiting import Work
+from headwater.plan import cut_groups
+from headwater.plan.allocation import Policy
+from headwater.plan.moves import GroupTime, Move, choose_moves, choose_narrowed, share_new
+from headwater.plan.surface import Shape, Surface, cut_evenly
+from headwater.trials import Lane, Purpose, TrialGroup
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change that was ordered, until it is seen what it cost and gained."""
+
+    text: str
+    lanes: tuple[Lane, ...]
+    since_s: float
+    epoch: int
+    seconds_before: float
+    """How long an epoch took before."""
+    first_s: float | None = None
+    """When the first epoch after it was reported."""
+    cost_s: float | None = None
+
+
+class Flow:
+    """Decides at a group's report whether it goes on as it is.
+
+    A group can be cut into parts, one for each device; a trial alone can have several devices, or give them back. Then
+    its lanes leave, with their states saved, and wait until the device that they had is idle.
+    """
+
+    def __init__(
+        self, policy: Policy, grouper: Grouper, tell: Tell, clock: Callable[[], float], *, can_widen: bool = True
+    ) -> None:
+        self.surface = Surface()
+        self._policy = policy
+        self._grouper = grouper
+        self._tell = tell
+        self._clock = clock
+        self._can_widen = can_widen
+        self._idle: set[str] = set()
+        self._held: dict[str, list[TrialGroup]] = {}
+        self._widths: dict[int, int] = {}
+        self._epoch_s: dict[int, float] = {}
+        """By trial: how long its last epoch took, alone on one device."""
+        self._ordered: dict[int, _Change] = {}
+        self._changes: dict[int, _Change] = {}
+        self._has_changed = False
+        self._is_stuck = False
+
+    def release(self, idle: Sequence[str], *, is_running: bool) -> list[TrialGroup]:
+        """Return the groups that waited for these devices to be idle.
+
+        Where nothing runs, the device of a group that has just ended is idle the next time this is asked. If it is not,
+        it is gone, and its groups need not wait for it.
+        """
+        was_stuck, self._is_stuck = self._is_stuck, bool(self._held) and not is_running
+        names = [name for name in self._held if name in idle or (was_stuck and self._is_stuck)]
+        return [group for name in names for group in self._held.pop(name)]
+
+    def find_width(self, work: Work) -> int:
+        """Return how many devices were decided on for a work."""
+        is_one = work.purpose is Purpose.TRAIN and len(work.groups) == 1
+        return self._widths.get(work.groups[0].key, 1) if is_one else 1
+
+    def share(self, works: Sequence[Work], num_devices: int) -> list[int]:
+        """Return how many devices each of these gets, of so many that are idle."""
+        widths = [self.find_width(work) for work in works]
+        widths = [max(1, min(width, num_devices - len(works) + 1)) for width in widths]
+        num_left = num_devices - sum(widths)
+        lone = [place for place, work in enumerate(works) if self._is_lone(work)]
+        if num_left > 0 and lone:
+            lanes = [works[place].groups[0].lanes[0] for place in lone]
+            seconds = [self._foresee(lane) for lane in lanes]
+            speeds = self.surface.speeds(self._grouper.kind_of(lanes[0]), num_left + 1)
+            shares = share_new(seconds, num_left + len(lone), speeds, self._policy)
+            for place, width in zip(lone, shares, strict=True):
+                widths[place] = width
+        for work in works:
+            self._widths.pop(work.groups[0].key, None)
+        return widths
+
+    def note_idle(self, names: Iterable[str]) -> None:
+        """Take in which devices nothing was found for."""
+        self._idle = set(names)
+
+    def decide(
+        self, running: RunningGroup, running_placements: RunningPlacements, num_waiting: int
+    ) -> Regrouping | None:
+        """Return what a group that has reported, and could go on, is to be cut into; None: it goes on."""
+        times = [
+            time
+            for placement in running_placements
+            if (time := self._time(placement)) is not None and placement.placement.purpose is Purpose.TRAIN
+        ]
+        if num_waiting:
+            moves = choose_narrowed(times, num_waiting, self.surface)
+        else:
+            moves = choose_moves(times, len(self._idle), self.surface, self._policy)
+        mine = next((time for time in times if time.key == running.group.key), None)
+        move = next((move for move in moves if move.key == running.group.key), None)
+        return None if move is None or mine is None else self._order(running, mine, move)
+
+    def hold(self, device: str, key: int, lanes: Sequence[Lane], regrouping: Regrouping) -> None:
+        """Let the lanes of a group wait, cut as was decided, until the device that they had is idle."""
+        sizes = cut_evenly(len(lanes), regrouping.num_parts or 1)
+        groups = cut_groups(lanes, max(sizes))
+        self._held.setdefault(device, []).extend(groups)
+        self._widths |= {group.key: regrouping.num_devices for group in groups}
+        change = self._ordered.pop(key, None)
+        if change is not None:
+            self._changes[groups[0].key] = replace(change, lanes=groups[0].lanes)
+
+    def see(self, placement: RunningPlacement, running: RunningGroup, seconds: float) -> None:
+        """Learn from an epoch that was trained, and from what the last change has cost."""
+        if placement.is_pack or not running.numbers or not seconds:
+            return
+        running.epoch_s = seconds
+        kind, shape = self._kind(running), _shape_of(placement, running)
+        self.surface = self.surface.with_steps(kind, self._grouper.time_steps(running.group.lanes[0]))
+        is_first = running.epoch == running.group.lanes[0].start_epoch + 1  # it has the function's own beginning in it
+        if not is_first or shape not in self.surface.epochs.get(kind, {}):
+            self.surface = self.surface.with_epoch(kind, shape, seconds)
+        if shape == Shape(1) and not (is_first and running.group.key in self._epoch_s):
+            self._epoch_s[running.group.key] = seconds
+        change = self._changes.get(running.group.key)
+        if change is not None:
+            self._follow(change, running, seconds)
+
+    def _follow(self, change: _Change, running: RunningGroup, seconds: float) -> None:
+        now = self._clock()
+        if running.epoch == change.epoch + 1:
+            change.first_s = now
+        elif change.first_s is not None and change.cost_s is None:
+            change.cost_s = max(change.first_s - change.since_s - seconds, 0.0)
+            self.surface = self.surface.with_change(change.cost_s, is_first=not self._has_changed)
+            self._has_changed = True
+        if running.epoch >= _find_end(running):
+            num_epochs = running.epoch - change.epoch
+            gained_s = num_epochs * change.seconds_before - (now - change.since_s)
+            self._tell(f"{change.text}: {_say_gain(gained_s)} over {num_epochs} epochs", change.lanes)
+            del self._changes[running.group.key]
+
+    def _order(self, running: RunningGroup, time: GroupTime, move: Move) -> Regrouping:
+        lanes = running.lanes
+        if move.num_parts > 1:
+            text = f"cut into {move.num_parts} groups, for devices were idle"
+        elif move.num_devices > 1:
+            text = f"on {move.num_devices} devices, for nothing else waited for them"
+        else:
+            text = "on one device, for others waited"
+        predicted = f"; {time.seconds_left:.1f} s left become {move.seconds_left:.1f} s in prediction"
+        self._tell(f"after epoch {running.epoch} {text}{predicted}", lanes)
+        regrouping = Regrouping(num_parts=move.num_parts, num_devices=move.num_devices)
+        change = _Change(text, lanes, self._clock(), running.epoch, time.epoch_s)
+        self._ordered[running.group.key] = change
+        return regrouping
+
+    def _time(self, placement: RunningPlacement) -> GroupTime | None:
+        """Return how long the group of a placement trains yet; None where nobody can tell."""
+        if placement.is_pack or len(placement.groups) != 1:
+            return None
+        running = next(iter(placement.groups.values()))
+        epochs_left = _find_end(running) - running.epoch
+        shape = _shape_of(placement, running)
+        if epochs_left <= 0 or not running.epoch_s or running.regrouping is not None:
+            return None
+        return GroupTime(
+            key=running.group.key,
+            kind=self._kind(running),
+            shape=shape,
+            epochs_left=epochs_left,
+            epoch_s=running.epoch_s,
+            can_widen=self._can_widen,
+        )
+
+    def _foresee(self, lane: Lane) -> float:
+        """Return how long a trial that starts now takes alone; in epochs of a usual length where nobody knows."""
+        num_epochs = (lane.until or lane.start_epoch + 1) - lane.start_epoch
+        usual_s = self.surface.epochs.get(self._grouper.kind_of(lane), {}).get(Shape(1), 1.0)
+        return num_epochs * self._epoch_s.get(lane.number, usual_s)
+
+    def _is_lone(self, work: Work) -> bool:
+        is_one = len(work.groups) == 1 and len(work.groups[0]) == 1
+        is_free = work.groups[0].key not in self._widths
+        return self._can_widen and work.purpose is Purpose.TRAIN and is_one and is_free
+
+    def _kind(self, running: RunningGroup) -> tuple[object, ...]:
+        return self._grouper.kind_of(running.group.lanes[0])
+
+
+def open_flow(setup: StudySetup, grouper: Grouper, tell: Tell) -> Flow:
+    """Return what lets devices flow in a study."""
+    return Flow(setup.allocation, grouper, tell, setup.limits.deadline.clock, can_widen=setup.can_widen)
+
+
+def _shape_of(placement: RunningPlacement, running: RunningGroup) -> Shape:
+    return Shape(len(running.numbers), len(placement.placement.devices))
+
+
+def _find_end(running: RunningGroup) -> int:
+    """Return the epoch at which a group ends, or pauses."""
+    ends = [lane.until for lane in running.lanes if lane.until is not None]
+    return min([*ends, running.num_epochs or running.epoch]) if ends or running.num_epochs else running.epoch
+
+
+def _say_gain(seconds: float) -> str:
+    return f"gained {seconds:.1f} s" if seconds >= 0 else f"lost {-seconds:.1f} s"

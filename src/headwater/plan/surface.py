@@ -1,0 +1,114 @@
+"""How long an epoch takes by what trains it: so many lanes, on so many devices. Measured in places, fitted between.
+
+The sizes of groups that are tried before a study, and every epoch that is trained in it, are points of one surface.
+What a group would take with fewer lanes, or a trial with more devices, is read off it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeAlias
+
+from headwater.plan.speeds import Speeds, fit_scaling
+
+PRIOR_SCALING = 1.15
+"""What each further device costs where none was tried yet: two are taken to be 1.7 times as fast as one."""
+PRIOR_CHANGE_S = 1.0
+"""What a change costs where none was made yet."""
+SMOOTHING = 0.5
+"""How much of a point a newer measurement replaces."""
+
+Kind: TypeAlias = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What trains a group: so many lanes on so many devices."""
+
+    num_lanes: int
+    num_devices: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """Seconds of an epoch by kind of trial and shape, on one kind of device."""
+
+    steps: Mapping[Kind, Mapping[int, float]] = field(default_factory=dict)
+    """By kind and number of lanes: the seconds of one step, measured before the study."""
+    epochs: Mapping[Kind, Mapping[Shape, float]] = field(default_factory=dict)
+    """By kind and shape: the seconds of an epoch, as they were trained."""
+    change_s: float = PRIOR_CHANGE_S
+    """How long lanes stand still when what they have is changed."""
+
+    def with_steps(self, kind: Kind, steps: Mapping[int, float]) -> Surface:
+        """Return the surface with what was measured of a kind before the study."""
+        return replace(self, steps={**self.steps, kind: dict(steps)})
+
+    def with_epoch(self, kind: Kind, shape: Shape, seconds: float) -> Surface:
+        """Return the surface with one more epoch that was trained."""
+        known = self.epochs.get(kind, {})
+        smoothed = _smooth(known.get(shape), seconds)
+        return replace(self, epochs={**self.epochs, kind: {**known, shape: smoothed}})
+
+    def with_change(self, seconds: float, *, is_first: bool) -> Surface:
+        """Return the surface with what one more change has cost."""
+        return replace(self, change_s=seconds if is_first else _smooth(self.change_s, seconds))
+
+    def compare(self, kind: Kind, present: Shape, other: Shape) -> float:
+        """Return how long an epoch takes in another shape, as a multiple of what it takes now; inf: nobody knows."""
+        epochs = self.epochs.get(kind, {})
+        if present in epochs and other in epochs:
+            return epochs[other] / epochs[present]
+        speeds = self.speeds(kind, max(present.num_devices, other.num_devices))
+        by_devices = speeds.factor(other.num_devices) / speeds.factor(present.num_devices)
+        return by_devices * self._compare_lanes(kind, present.num_lanes, other.num_lanes)
+
+    def speeds(self, kind: Kind, max_devices: int) -> Speeds:
+        """Return how a trial of a kind takes to several devices, as far as any trial has shown it."""
+        epochs = self.epochs.get(kind, {})
+        seconds = {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}
+        scaling = fit_scaling(seconds) if 1 in seconds and len(seconds) > 1 else self._scaling_of_others()
+        return Speeds(scaling=scaling, max_devices=max_devices)
+
+    def _scaling_of_others(self) -> float:
+        fits = [
+            fit_scaling(seconds)
+            for epochs in self.epochs.values()
+            if len(seconds := {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}) > 1
+            and 1 in seconds
+        ]
+        return sum(fits) / len(fits) if fits else PRIOR_SCALING
+
+    def _compare_lanes(self, kind: Kind, present: int, other: int) -> float:
+        if present == other:
+            return 1.0
+        trained = {
+            shape.num_lanes: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_devices == 1
+        }
+        for table in (trained, self.steps.get(kind, {})):
+            known = read_between(table, other), read_between(table, present)
+            if all(value is not None for value in known):
+                return float(known[0] or 0.0) / float(known[1] or math.inf)
+        return math.inf
+
+
+def read_between(table: Mapping[int, float], size: int) -> float | None:
+    """Return the seconds at a size, on a line between the measured sizes around it; None outside of them."""
+    if size in table:
+        return table[size]
+    for low, high in pairwise(sorted(table)):
+        if low < size < high:
+            return table[low] + (table[high] - table[low]) * (size - low) / (high - low)
+    return None
+
+
+def cut_evenly(num_lanes: int, num_parts: int) -> Sequence[int]:
+    """Return the sizes of parts that differ by one lane at most."""
+    return [num_lanes // num_parts + (part < num_lanes % num_parts) for part in range(num_parts)]
+
+
+def _smooth(before: float | None, seconds: float) -> float:
+    return seconds if before is None else before + SMOOTHING * (seconds - before)

@@ -1,0 +1,98 @@
+"""Devices flow to what holds up the rest: whole studies on simulated devices, and what is decided by word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.execute.simulation import UNEVEN, learn, list_gpus, list_histories, make_study, simulate
+
+from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
+from headwater.plan.speeds import Speeds
+from headwater.store import open_store
+from headwater.trials import Device, Result
+
+ALONE = SimulatedTimes(
+    epoch_s=lambda config, num_lanes, kind: num_lanes * (1.0 + 9.0 * config["lr"]),
+    num_epochs=9,
+    start_s=0.25,
+    save_s=0.05,
+    devices=Speeds(scaling=1.1, max_devices=16),
+)
+"""Of a function whose lanes gain nothing by training as one."""
+FUSED = replace(ALONE, epoch_s=lambda config, num_lanes, kind: (1.0 + 9.0 * config["lr"]) * (0.7 + 0.3 * num_lanes))
+
+
+def run(times: SimulatedTimes, allocation: str, num_devices: int = 4, **settings: Any) -> Result:
+    return simulate(times, num_devices, **{"lanes": "auto", "num_trials": 9, "allocation": allocation, **settings})
+
+
+@pytest.mark.parametrize("search", ["random", "halving", "hyperband", "asha", "pbt", "bohb"])
+@pytest.mark.parametrize("times", [ALONE, FUSED], ids=["alone", "fused"])
+@pytest.mark.parametrize("allocation", ["even", "fluid", "ours"])
+def test_what_a_search_finds_does_not_depend_on_who_gets_devices(
+    search: str, times: SimulatedTimes, allocation: str
+) -> None:
+    queued = run(times, "fifo", search=search, num_trials=12)
+    assert list_histories(run(times, allocation, search=search, num_trials=12)) == list_histories(queued)
+
+
+@pytest.mark.parametrize("num_devices", [2, 4, 16])
+@pytest.mark.parametrize("search", ["halving", "hyperband", "asha"])
+def test_a_stage_ends_earlier_than_in_a_queue(search: str, num_devices: int) -> None:
+    queued = run(ALONE, "fifo", num_devices, search=search, num_trials=27)
+    ours = run(ALONE, "ours", num_devices, search=search, num_trials=27)
+    assert ours.seconds < queued.seconds
+
+
+def test_the_last_trial_has_all_devices() -> None:
+    """Two trials of 9 epochs of 2 s on four devices, one of which has just measured them: two each from the start."""
+    times = replace(ALONE, epoch_s=lambda config, num_lanes, kind: 2.0 * num_lanes, start_s=0.0, save_s=0.0)
+    assert run(times, "fifo", 5, num_trials=2).seconds == pytest.approx(18.0)
+    assert run(times, "even", 5, num_trials=2).seconds == pytest.approx(18.0 * 1.1 / 2)
+    assert run(times, "ours", 5, num_trials=2).seconds < 18.0 * 1.1 / 2, "the fifth device is of use too"
+
+
+def test_trials_of_one_lane_stay_on_one_device_each() -> None:
+    queued, ours = (run(ALONE, allocation, lanes=1, num_trials=2) for allocation in ("fifo", "ours"))
+    assert ours.seconds == queued.seconds
+
+
+def test_a_group_is_cut_for_a_device_that_comes() -> None:
+    times = replace(FUSED, epoch_s=lambda config, num_lanes, kind: 1.0 * num_lanes**0.9)
+    joined = [DeviceJoin(3.0, Device(name="late", kind="gpu"))]
+    alone = run(times, "ours", 1, num_trials=8, lanes=8)
+    helped = run(times, "ours", 1, num_trials=8, lanes=8, changes=joined)
+    assert helped.seconds == alone.seconds, "nobody knows how fast fewer lanes are"
+    alone = run(times, "ours", 1, num_trials=8)
+    helped = run(times, "ours", 1, num_trials=8, changes=joined)
+    assert helped.seconds < 0.8 * alone.seconds
+    assert list_histories(helped) == list_histories(alone)
+
+
+def test_a_device_that_goes_takes_a_wide_trial_back_to_its_last_state() -> None:
+    gone = [DeviceLoss(20.0, "gpu:1"), DeviceLoss(22.0, "gpu:3")]
+    ours = run(ALONE, "ours", search="halving", num_trials=9, changes=gone, save_every=1)
+    assert list_histories(ours) == list_histories(run(ALONE, "fifo", search="halving", num_trials=9))
+
+
+def test_it_is_noted_why_a_trial_has_devices_and_what_that_gained(tmp_path: Any) -> None:
+    executor = SimulatedExecutor(list_gpus(2), learn, ALONE)
+    storage = tmp_path / "study.db"
+    make_study(executor, search="halving", lanes="auto", storage=storage, name="one").run(9)
+    with open_store(storage, create=False) as store:
+        info = store.study("one")
+        texts = [note for trial in store.trials(info.id) for note in trial.notes]
+    assert any("on 2 devices, for nothing else waited for them" in text and "in prediction" in text for text in texts)
+    assert any("gained" in text and "epochs" in text for text in texts)
+
+
+def test_devices_that_are_of_no_use_are_given_up() -> None:
+    useless = replace(ALONE, devices=Speeds(scaling=1.99, max_devices=16))
+    queued, ours = (run(useless, allocation, search="halving", num_trials=9) for allocation in ("fifo", "ours"))
+    assert ours.seconds < 1.1 * queued.seconds
+
+
+def test_uneven_trials_of_one_lane_are_untouched() -> None:
+    assert run(UNEVEN, "ours", lanes=1).seconds == run(UNEVEN, "fifo", lanes=1).seconds
