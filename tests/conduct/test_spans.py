@@ -16,7 +16,7 @@ from headwater.errors import StudyError
 from headwater.execute import DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.space import Config
 from headwater.store import open_store, read_spans
-from headwater.trials import Span, SpanPurpose
+from headwater.trials import Span, SpanPurpose, Surrogate
 
 
 def read(path: Path, name: str | None = None) -> list[Span]:
@@ -64,6 +64,16 @@ def test_spans_tell_packs_and_measurements_apart(tmp_path: Path) -> None:
         ("pack", (1, 2, 3), 31.0, 33.0),
         ("pack", (2, 3), 33.0, 35.0),
         ("pack", (3,), 35.0, 37.0),
+    ]
+
+
+def test_the_target_has_all_devices_also_the_one_on_which_the_search_has_just_ended(tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    record(path, EVEN, 2, 3, surrogate=Surrogate(scale=4, spread="ranks", eager=1.0, num_checked=0))
+    spans = [span for span in read(path) if ".target-" in span.study]
+    assert [(span.device, span.purpose) for span in spans] == [
+        ("gpu:0", SpanPurpose.RANKS),
+        ("gpu:1", SpanPurpose.RANKS),
     ]
 
 

@@ -19,6 +19,7 @@ from headwater.trials import (
     Measured,
     Measurement,
     Noted,
+    Order,
     Outcome,
     Profile,
     Purpose,
@@ -26,6 +27,7 @@ from headwater.trials import (
     Recipe,
     Report,
     Reported,
+    Started,
     Status,
     UnitCost,
 )
@@ -268,6 +270,20 @@ def test_no_group_begins_when_the_time_is_over_but_the_first() -> None:
     assert placement.seconds_left == -1.0
     study.train(placement)
     assert study.conductor.ended_early == "the time budget of 5 s is used up"
+
+
+@pytest.mark.parametrize(("seconds", "has_room"), [(4.0, True), (6.0, False)])
+def test_who_comes_to_start_after_the_deadline_need_not_begin(seconds: float, has_room: bool) -> None:
+    """A worker process takes its time to be there."""
+    clock = JumpingClock()
+    study = ConductedStudy(limits=Limits(num_trials=4, deadline=Deadline.start(5.0, clock)))
+    first, second = study.place()
+    study.start(first)
+    study.report(first, 1, {0: 0.5, 1: 0.6})
+    clock.jump(seconds)
+    order = study.conductor.hear(Started(key=second.key, group=second.groups[0].key))
+    assert order == (None if has_room else Order(leave=frozenset({2, 3})))
+    assert (study.conductor.ended_early is None) == has_room
 
 
 def test_what_is_to_be_regrouped_leaves_saved_and_is_placed_anew() -> None:

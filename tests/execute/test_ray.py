@@ -6,36 +6,29 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests import memory_lab
 from tests.execute.calling import python_environment
+from tests.execute.clusters import add_node, await_truth, count_reserved, open_cluster
+from tests.execute.lab import StayingExecutor
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import headwater as hw
-from headwater.conduct.protocol import Conductor
 from headwater.errors import StudyError
 from headwater.report import Callback
-from headwater.trials import Device, Report, Result, Status
+from headwater.trials import Report, Result, Status
 
 ray: Any = pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(400)
-
-DEADLINE_S = 120
-STORE_BYTES = 100 << 20
-QUICK_TO_NOTICE = {
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
-    "health_check_initial_delay_ms": 0,
-}
 
 torch.manual_seed(0)
 LARGE = torch.randn(2000, 6, dtype=torch.float64)
@@ -67,60 +60,19 @@ STUDY = hw.Study(
 )
 
 
-class Staying:
-    """An executor whose workers stay from one study to the next."""
-
-    def __init__(self, executor: hw.RayExecutor) -> None:
-        self._executor = executor
-
-    def list_devices(self) -> Sequence[Device]:
-        return self._executor.list_devices()
-
-    def run(self, conductor: Conductor) -> None:
-        self._executor.run(conductor)
-
-    def close(self) -> None:
-        """Keep them."""
-
-    def release(self) -> None:
-        self._executor.close()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes that train, and one that this process is connected to."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
-        cluster = Cluster(initialize_head=True, head_node_args=head | {"_system_config": QUICK_TO_NOTICE})
-        try:
-            for _ in range(2):
-                add_node(cluster)
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-            yield cluster
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+    with open_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def executor(cluster: Any) -> Iterator[Staying]:
-    executor = Staying(hw.RayExecutor())
+def executor(cluster: Any) -> Iterator[StayingExecutor]:
+    executor = StayingExecutor(hw.RayExecutor())
     yield executor
-    executor.release()
+    executor.end()
     await_truth(lambda: count_reserved() == 0)  # Ray gives them back in its own time
     assert not list(Path("/tmp").glob("headwater-copies-*/*"))
-
-
-def add_node(cluster: Any) -> None:
-    cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-
-
-def count_reserved() -> int:
-    return sum(group["state"] != "REMOVED" for group in ray.util.placement_group_table().values())
 
 
 def assert_same(first: Result, second: Result, lanes: int) -> None:
@@ -146,14 +98,7 @@ class After(Callback):
             self.is_done = self._act() is not False
 
 
-@pytest.mark.parametrize("search", ["random", "asha", "pbt"])
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_a_study_comes_to_the_same_on_ray(executor: Staying, search: str, lanes: int) -> None:
-    study = replace(STUDY, search=search, lanes=lanes)
-    assert_same(replace(study, executor=executor).run(num_trials=12), study.run(num_trials=12), lanes)
-
-
-def test_the_best_model_comes_back(executor: Staying, tmp_path: Path) -> None:
+def test_the_best_model_comes_back(executor: StayingExecutor, tmp_path: Path) -> None:
     study = replace(STUDY, storage=tmp_path / "study.db", lanes=1)
     there = replace(study, executor=executor, name="there").run(num_trials=2)
     here = replace(study, name="here").run(num_trials=2)
@@ -161,7 +106,7 @@ def test_the_best_model_comes_back(executor: Staying, tmp_path: Path) -> None:
         assert torch.equal(mine, other)
 
 
-def test_data_can_be_written_to_and_nobody_else_sees_it(executor: Staying) -> None:
+def test_data_can_be_written_to_and_nobody_else_sees_it(executor: StayingExecutor) -> None:
     def spoil(trial: hw.Trial) -> None:
         before = LARGE.sum().item()
         LARGE.add_(1.0)
@@ -173,13 +118,15 @@ def test_data_can_be_written_to_and_nobody_else_sees_it(executor: Staying) -> No
     assert study.run(num_trials=1).best.value("loss") == LARGE.sum().item()
 
 
-def test_what_is_wrong_with_the_study_ends_it_and_leaves_nothing(executor: Staying) -> None:
+def test_what_is_wrong_with_the_study_ends_it_and_leaves_nothing(executor: StayingExecutor) -> None:
     with pytest.raises(StudyError, match="'loss'"):
         replace(STUDY, metric="accuracy", executor=executor).run(num_trials=2)
     await_truth(lambda: count_reserved() == 0)
 
 
-def test_the_target_of_a_surrogate_study_trains_on_both_nodes_as_ranks(executor: Staying, tmp_path: Path) -> None:
+def test_the_target_of_a_surrogate_study_trains_on_both_nodes_as_ranks(
+    executor: StayingExecutor, tmp_path: Path
+) -> None:
     def wide(trial: hw.Trial) -> None:
         model = trial.prepare_model(nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 2)).double())
         loader = trial.prepare_data_loader(TensorDataset(LARGE, LARGE.sum(1).gt(0).long()), batch_size=500)
@@ -217,22 +164,29 @@ def leave_pid(folder: Path) -> Callable[[hw.Trial], None]:
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
-@pytest.mark.parametrize("search", ["random", "asha"])
-def test_a_worker_that_is_killed_changes_nothing(executor: Staying, tmp_path: Path, lanes: int, search: str) -> None:
+def test_a_worker_that_is_killed_changes_nothing(executor: StayingExecutor, tmp_path: Path, lanes: int) -> None:
     def kill_one() -> bool:
         pids = [int(file.name) for file in tmp_path.iterdir()]
         for pid in pids[:1]:
             os.kill(pid, signal.SIGKILL)
         return bool(pids)
 
-    study = replace(STUDY, search=search, train=leave_pid(tmp_path), lanes=lanes, save_every=1)
+    study = replace(STUDY, search="asha", train=leave_pid(tmp_path), lanes=lanes, save_every=1)
     faulty = After(5, kill_one)
     result = replace(study, executor=executor, callbacks=[faulty]).run(num_trials=12)
     assert faulty.is_done
     assert_same(result, study.run(num_trials=12), lanes)
 
 
-def test_a_node_that_dies_changes_nothing(executor: Staying, cluster: Any, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_counts_as_out_of_memory(executor: StayingExecutor) -> None:
+    hunted = memory_lab.study(partial(memory_lab.train_hunted, os.getpid()), executor=executor)
+    found = memory_lab.describe(replace(hunted, space={"lr": hw.grid(memory_lab.LR[:12])}))
+    assert found["statuses"] == [Status.COMPLETED] * 12
+    assert "6 lanes in a group ran out of memory; at most 3 from now on (all trials)" in found["notes"]
+    assert max(found["sizes"]) == 3
+
+
+def test_a_node_that_dies_changes_nothing(executor: StayingExecutor, cluster: Any, tmp_path: Path) -> None:
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.list_all_nodes()}
     dead: list[int] = []
 
@@ -251,7 +205,7 @@ def test_a_node_that_dies_changes_nothing(executor: Staying, cluster: Any, tmp_p
     add_node(cluster)
 
 
-def test_a_node_that_joins_is_used(executor: Staying, cluster: Any, tmp_path: Path) -> None:
+def test_a_node_that_joins_is_used(executor: StayingExecutor, cluster: Any, tmp_path: Path) -> None:
     """The third trial can report only if a third worker runs it, while two wait for it."""
     all_reported = tmp_path / "all"
 
@@ -265,8 +219,8 @@ def test_a_node_that_joins_is_used(executor: Staying, cluster: Any, tmp_path: Pa
     assert [trial.status for trial in result.trials] == [Status.COMPLETED] * 3
 
 
-def test_nothing_outlives_a_study_that_is_killed(executor: Staying, cluster: Any, tmp_path: Path) -> None:
-    executor.release()
+def test_nothing_outlives_a_study_that_is_killed(executor: StayingExecutor, cluster: Any, tmp_path: Path) -> None:
+    executor.end()
     script = f"""
 import os, headwater as hw
 def train(trial):
@@ -311,12 +265,6 @@ if __name__ == "__main__":
     assert done.stdout == "100.0 False\n[]\n"
     assert any(tmp_path.iterdir())
     await_truth(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
-
-
-def await_truth(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
 
 
 def test_the_absence_of_ray_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from headwater.trials import (
     Ended,
     Expected,
     Lane,
+    Lost,
     Order,
     Placement,
     Reported,
@@ -69,14 +70,19 @@ class Wire:
         self.worker.learn(BriefMessage(study, send_value(value, self._folder)), self._theirs)
 
     def run(
-        self, study: str = "s", groups: tuple[TrialGroup, ...] = (GROUP,), join: Order | None = None
+        self,
+        study: str = "s",
+        groups: tuple[TrialGroup, ...] = (GROUP,),
+        join: Order | None = None,
+        **settings: Any,
     ) -> Idle | Raised:
         """Have a placement run, order who waits to go on and the first who has saved to let others join.
 
         Return how it went.
         """
-        placement = Placement(key=1, study=study, groups=encode_groups(groups, SPACE), devices=("cpu:0",))
-        sent = pickle.loads(pickle.dumps(RunMessage(placement)))
+        usual: dict[str, Any] = {"devices": ("cpu:0",), **settings}
+        placement = Placement(key=1, study=study, groups=encode_groups(groups, SPACE), **usual)
+        sent = pickle.loads(pickle.dumps(RunMessage(placement, meeting="nowhere://")))
         ends: list[Idle | Raised] = []
 
         def work() -> None:
@@ -109,16 +115,25 @@ def test_configurations_go_as_codes_and_come_back_as_the_values_of_the_space() -
     assert decode_groups((encoded,), SPACE) == (GROUP,)
 
 
-def test_only_who_reports_waits_for_an_answer(wire: Wire) -> None:
+def test_only_who_starts_or_reports_waits_for_an_answer(wire: Wire) -> None:
     wire.teach(train)
     assert wire.run() == Idle()
     waits = {type(told.event): told.awaits_order for told in wire.said}
-    assert waits == {Started: False, Expected: False, Reported: True, Ended: False}
+    assert waits == {Started: True, Expected: False, Reported: True, Ended: False}
     reports = [told.event.reports[0] for told in wire.said if isinstance(told.event, Reported)]
     assert [(one.number, one.epoch, one.metrics["loss"]) for one in reports] == [(3, 1, -1.0), (3, 2, -1.0)]
 
 
-def test_in_a_pack_every_start_save_and_end_waits_too_and_groups_may_join(wire: Wire) -> None:
+def test_ranks_that_cannot_meet_are_lost_and_the_study_goes_on(wire: Wire) -> None:
+    """They are sent nowhere, as if the other had died on its way."""
+    wire.teach(train)
+    assert wire.run(devices=("cpu:0", "cpu:1"), as_ranks=True) == Idle()
+    (told,) = wire.said
+    assert isinstance(told.event, Lost)
+    assert told.event.reason.startswith("rank 0 of 2 has lost the others")
+
+
+def test_in_a_pack_every_save_and_end_waits_too_and_groups_may_join(wire: Wire) -> None:
     wire.teach(train, shares_loading=True)
     other = replace(GROUP, lanes=(replace(GROUP.lanes[0], number=4),))
     joining = replace(GROUP, lanes=(replace(GROUP.lanes[0], number=5, config={"act": ACTS[0], "lr": 0.1}),))

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TextIO
 
 from tests.faults.campaign import Verdict, list_cases, try_fault
-from tests.faults.kinds import KINDS, can_mount, mount
+from tests.faults.kinds import KINDS, can_be_tried
 from tests.faults.runs import Case
 from tests.faults.subjects import EXECUTORS, SEARCHES
 
@@ -22,23 +22,21 @@ def main() -> int:
     parser.add_argument("--num", type=int, default=220, help="how many faults")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
-    parser.add_argument("--kind", choices=list(KINDS), help="only this kind")
-    parser.add_argument("--search", choices=list(SEARCHES), help="with --executor and --kind: one fault, of this seed")
-    parser.add_argument("--executor", choices=EXECUTORS)
+    parser.add_argument("--kind", nargs="+", choices=list(KINDS), help="only these kinds")
+    parser.add_argument("--search", nargs="+", choices=list(SEARCHES), help="only these studies")
+    parser.add_argument("--executor", nargs="+", choices=EXECUTORS, help="only these executors")
     options = parser.parse_args()
-    if options.search and options.executor and options.kind:
-        cases = [Case(options.kind, options.search, options.executor, options.seed)]
-    else:
-        kinds = [options.kind] if options.kind else [kind for kind in KINDS if _can_be_tried(kind)]
-        cases = list_cases(options.num, options.seed, kinds)
+    kinds = options.kind or [kind for kind in KINDS if can_be_tried(kind)]
+    cases = list_cases(options.num, options.seed, kinds, options.search or [*SEARCHES], options.executor or EXECUTORS)
     verdicts: list[Verdict] = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
         for verdict in pool.map(try_safely, cases):
             verdicts.append(verdict)
             if verdict.problem:
-                say(f"python -m tests.faults {verdict.case}\n    {verdict.problem}", sys.stderr)
-            elif len(verdicts) % 20 == 0:
-                say(f"{len(verdicts)} of {len(cases)}", sys.stderr)
+                say(f"python -m tests.faults --num 1 {verdict.case}\n    {verdict.problem}", sys.stderr)
+            else:
+                what = "hit" if verdict.was_hit else "not hit"
+                say(f"{len(verdicts)} of {len(cases)} held, {what}: {verdict.case}", sys.stderr)
     say("\n".join([*tabulate("kind", verdicts), "", *tabulate("study", verdicts)]))
     return int(any(verdict.problem for verdict in verdicts))
 
@@ -53,23 +51,20 @@ def try_safely(case: Case) -> Verdict:
 
 def tabulate(name: str, verdicts: Sequence[Verdict]) -> list[str]:
     """Count verdicts by kind, or by search and executor."""
-    rows = [f"| {name} | tried | hit | held | failed |", "|---|---|---|---|---|"]
+    rows = [f"| {name} | tried | hit | held | failed | epochs trained again |", "|---|---|---|---|---|---|"]
     keys = [one.case.kind if name == "kind" else f"{one.case.search}, {one.case.executor}" for one in verdicts]
     for key in [*dict.fromkeys(keys), "all"]:
         those = [one for one, its in zip(verdicts, keys, strict=True) if key in (its, "all")]
         failed = sum(bool(one.problem) for one in those)
         hit = sum(one.was_hit for one in those)
-        rows.append(f"| {key} | {len(those)} | {hit} | {len(those) - failed} | {failed} |")
+        again = max(one.num_again for one in those)
+        rows.append(f"| {key} | {len(those)} | {hit} | {len(those) - failed} | {failed} | {again} |")
     return rows
 
 
 def say(text: str, stream: TextIO = sys.stdout) -> None:
     """Print."""
     print(text, file=stream, flush=True)
-
-
-def _can_be_tried(kind: str) -> bool:
-    return KINDS[kind].prepare is not mount or can_mount()
 
 
 if __name__ == "__main__":

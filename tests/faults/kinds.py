@@ -1,6 +1,6 @@
 """The kinds of faults: what happens at the chosen moment, and how it is over again.
 
-Another kind is another entry of KINDS; being out of memory under a limit belongs here too.
+Another kind is another entry of KINDS.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.faults.killing import die
+from tests.faults.memory import can_limit_memory, exhaust_memory, remove_group
 
 TMPFS_BYTES = 3_000_000
 RECORD = "study.db"
@@ -48,6 +49,10 @@ class Kind:
     """Whether it leaves the study's process no time to say anything."""
     spares: tuple[str, ...] = ()
     """The searches that it does not befall."""
+    executors: tuple[str, ...] = ("inline", "processes")
+    """Those whose studies it befalls."""
+    keeps_work: bool = False
+    """Whether no trial may train more than one checkpoint interval again."""
 
 
 class UnpluggedError(Exception):
@@ -62,6 +67,11 @@ def die_at_once(folder: Path) -> None:
     die()
 
 
+def kill_node(folder: Path) -> None:
+    """End the raylet that has started this process, and so the whole node."""
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
 def can_mount() -> bool:
     """Whether this process may have a disk of its own to fill."""
     probe = Path("/tmp") / f"probe-{os.getpid()}"
@@ -71,6 +81,13 @@ def can_mount() -> bool:
         subprocess.run(["umount", str(probe)], check=True)
     probe.rmdir()
     return done.returncode == 0
+
+
+def can_be_tried(kind: str) -> bool:
+    """Whether this machine allows a kind of fault."""
+    if KINDS[kind].prepare is mount:
+        return can_mount()
+    return can_limit_memory() if KINDS[kind].begin is exhaust_memory else True
 
 
 def mount(folder: Path) -> None:
@@ -170,9 +187,12 @@ def damage_states(folder: Path) -> None:
 
 
 KINDS: dict[str, Kind] = {
-    "kill of the study": Kind(die_at_once, kills=True),
-    "kill of a worker": Kind(die_at_once, where=Where.WORKER),
-    "kill of a process that loads data": Kind(die_at_once, where=Where.LOADER, spares=("surrogate",)),
+    "kill of the study": Kind(die_at_once, kills=True, executors=("inline", "processes", "ray"), keeps_work=True),
+    "kill of a worker": Kind(die_at_once, where=Where.WORKER, executors=("processes",), keeps_work=True),
+    "kill of a Ray actor": Kind(die_at_once, where=Where.WORKER, executors=("ray",), keeps_work=True),
+    "kill of a raylet": Kind(kill_node, where=Where.WORKER, executors=("ray",), keeps_work=True),
+    "out of memory": Kind(exhaust_memory, remove_group, where=Where.WORKER, executors=("processes",), keeps_work=True),
+    "kill of a process that loads data": Kind(die_at_once, where=Where.LOADER, spares=("surrogate", "packs", "ranks")),
     "full disk": Kind(fill, make_room, mount),
     "no file may grow": Kind(limit_files),
     "locked database": Kind(lock, unlock, start_holder),

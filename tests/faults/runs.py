@@ -12,19 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from tests.faults.killing import at_call, count_calls, die, watch_calls
-from tests.faults.kinds import KINDS, Kind, UnpluggedError, Where
+from tests.faults.clusters import find_cluster
+from tests.faults.killing import at_call, count_calls, watch_calls
+from tests.faults.kinds import KINDS, Kind, UnpluggedError, Where, die_at_once
 from tests.faults.records import RECORD, is_recorded, save_best
 from tests.faults.subjects import INPUTS, NUM_TRIALS, TARGETS, build_study, train_model
+from tests.faults.watching import WatchedExecutor
 from torch.utils.data import IterableDataset, get_worker_info
 
 import headwater as hw
 from headwater.errors import StoreError, StudyError
+from headwater.execute import Executor
 from headwater.report import Callback
 from headwater.store import engine
+from headwater.train.shared_loading import RankSeat
 from headwater.trials import Report
 
 LOCK_TIMEOUT_S = 0.3
@@ -32,7 +36,7 @@ DONE, ENDED, REFUSED, BROKEN = 0, 3, 4, 5
 """How a process that ran a study ends: at its end; by a fault that it named; for another runs it; by anything else."""
 HIT, SAID = "hit", "said"
 """Files: there once a process has been killed; and what the last process had to say."""
-MOST_CALLS_OF_WORKER, MOST_PASSES, MOST_REPORTS = 2500, 8, 5
+MOST_CALLS_OF_WORKER, MOST_CALLS_OF_RANK, MOST_PASSES, MOST_REPORTS = 2500, 1500, 8, 5
 """Moments are drawn up to these."""
 
 
@@ -57,7 +61,7 @@ class Case:
 def run_alone(case: Case, folder: Path) -> int:
     """Run the study of a case without its fault; return the status of its process."""
     study = _build(case, folder)
-    return _in_process(lambda: save_best(study.run(num_trials=NUM_TRIALS[case.search]), folder), folder)
+    return _run(lambda: save_best(study.run(num_trials=NUM_TRIALS[case.search]), folder), folder).status
 
 
 def count_alone(case: Case, folder: Path) -> int:
@@ -68,21 +72,31 @@ def count_alone(case: Case, folder: Path) -> int:
         calls = count_calls(lambda: study.run(num_trials=NUM_TRIALS[case.search]), lambda _: None)
         (folder / SAID).write_text(str(calls))
 
-    assert _in_process(count, folder) == DONE, (folder / SAID).read_text()
+    assert _run(count, folder).status == DONE, (folder / SAID).read_text()
     return int((folder / SAID).read_text())
 
 
-def run_into_fault(case: Case, folder: Path, num_calls: int) -> int:
-    """Run the study of a case until its fault comes, or to its end; return the status of its process."""
+class Ended(NamedTuple):
+    """How a process ended, and what the system knew it by."""
+
+    status: int
+    pid: int
+
+
+def run_into_fault(case: Case, folder: Path, num_calls: int) -> Ended:
+    """Run the study of a case until its fault comes, or to its end; return how its process ended."""
     kind, rng = KINDS[case.kind], random.Random(case.seed)
 
     def work() -> None:
         study = _arm(_build(case, folder), case, folder, rng)
         if kind.where is Where.STUDY:
-            watch_calls(at_call(rng.randrange(1, num_calls), lambda: kind.begin(folder)))
-        study.run(num_trials=NUM_TRIALS[case.search])
+            first = num_calls // 2 if case.search == "ranks" else 1  # the search comes first
+            watch_calls(at_call(rng.randrange(first, num_calls), lambda: kind.begin(folder)))
+        result = study.run(num_trials=NUM_TRIALS[case.search])
+        if kind.where is Where.WORKER:  # it ends by itself, and need not be resumed
+            save_best(result, folder)
 
-    return _in_process(work, folder)
+    return _run(work, folder)
 
 
 def resume(case: Case, folder: Path) -> list[int]:
@@ -104,7 +118,14 @@ def _build(case: Case, folder: Path) -> hw.Study:
     settings: dict[str, Any] = {}  # Any: settings of a study
     if case.flows:
         settings["train"] = lambda trial: train_model(trial, Flowing())
-    return build_study(case.search, case.executor, folder / RECORD, **settings)
+    return build_study(case.search, _build_executor(case, folder), folder / RECORD, **settings)
+
+
+def _build_executor(case: Case, folder: Path) -> str | Executor:
+    if case.executor == "inline":
+        return "inline"
+    executor = hw.ProcessExecutor(2) if case.executor == "processes" else hw.RayExecutor(find_cluster().address)
+    return WatchedExecutor(executor, folder)
 
 
 def _arm(study: hw.Study, case: Case, folder: Path, rng: random.Random) -> hw.Study:
@@ -116,11 +137,13 @@ def _arm(study: hw.Study, case: Case, folder: Path, rng: random.Random) -> hw.St
         tell = _dying_after(rng.randrange(1, MOST_PASSES), folder)
         study.train = lambda trial: train_model(trial, Flowing(tell))
     elif kind.where is Where.WORKER:
-        here, train, moment = os.getpid(), study.train, rng.randrange(1, MOST_CALLS_OF_WORKER)
+        here, train = os.getpid(), study.train
+        moment = rng.randrange(1, MOST_CALLS_OF_RANK if case.search == "ranks" else MOST_CALLS_OF_WORKER)
 
         def train_watched(trial: hw.Trial) -> None:
-            if os.getpid() != here and not (folder / HIT).exists():
-                watch_calls(at_call(moment, lambda: _die_once(folder)))
+            is_meant = case.search != "ranks" or isinstance(trial._seat, RankSeat)  # the trial on all devices
+            if is_meant and os.getpid() != here and not (folder / HIT).exists():
+                watch_calls(at_call(moment, lambda: _begin_once(kind, folder)))
             train(trial)
 
         study.train = train_watched
@@ -142,11 +165,15 @@ def _dying_after(num_passes: int, folder: Path) -> Callable[[], None]:
 
 
 def _die_once(folder: Path) -> None:
+    _begin_once(Kind(die_at_once), folder)
+
+
+def _begin_once(kind: Kind, folder: Path) -> None:
     try:
         (folder / HIT).touch(exist_ok=False)
     except FileExistsError:
         return
-    die()
+    kind.begin(folder)
 
 
 class Flowing(IterableDataset[Any]):
@@ -174,10 +201,11 @@ class _At(Callback):
             self._kind.begin(self._folder)
 
 
-def _in_process(work: Callable[[], object], folder: Path) -> int:
+def _run(work: Callable[[], object], folder: Path) -> Ended:
     process = _start(work, folder)
     process.join()
-    return BROKEN if process.exitcode is None else process.exitcode
+    assert process.pid is not None
+    return Ended(BROKEN if process.exitcode is None else process.exitcode, process.pid)
 
 
 def _start(work: Callable[[], object], folder: Path) -> BaseProcess:
@@ -189,6 +217,7 @@ def _start(work: Callable[[], object], folder: Path) -> BaseProcess:
 def _work(work: Callable[[], object], said: Path) -> None:
     """Work, and end with the status that says how it went."""
     torch.set_num_threads(1)
+    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     engine.LOCK_TIMEOUT_S = LOCK_TIMEOUT_S
     try:
         work()

@@ -94,6 +94,11 @@ def test_a_rank_that_leaves_is_missed() -> None:
     assert together(2, act)[0].startswith("rank 0 of 2 has lost the others: one has ended")
 
 
+def test_a_rank_that_never_comes_is_missed() -> None:
+    with pytest.raises(RanksLostError, match="rank 0 of 2 has lost the others"):
+        RankGroup(Ranks(0, 2), HashStore(), timeout_s=0.1)
+
+
 def test_a_rank_must_be_one_of_them() -> None:
     with pytest.raises(StudyError, match="rank 2 of 2 cannot be"):
         Ranks(2, 2)

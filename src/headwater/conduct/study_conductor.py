@@ -238,7 +238,8 @@ class StudyConductor:
 
     def _hear_start(self, running: RunningPlacement, group: RunningGroup, event: Started) -> Order | None:
         key = event.key, event.group
-        if running.is_pack and self.end.steps_of_trial and (reason := self.end.find()) is not None:
+        can_leave = self.end.steps_of_trial and not running.placement.as_ranks  # the other ranks have begun
+        if can_leave and (reason := self.end.find()) is not None:
             self._end_early(reason)  # others have reported: who has not begun need not begin
             return Order(leave=frozenset(group.numbers))
         self.end.epochs.begin(key)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from headwater.conduct.protocol import Conductor
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
-from headwater.trials import Brief, Device, Event, Learnt, Lost, Order, Placement, Reported, Result
+from headwater.trials import Brief, Device, Ended, Event, Learnt, Lost, Measured, Order, Placement, Reported, Result
 
 OpenStage: TypeAlias = Callable[[StageSpec], Stage]
 """Opens a stage in the record, or goes on with it."""
@@ -38,7 +38,9 @@ class TransferConductor:
         self._target: Stage | None = None
         self._leaving: list[Stage] = []
         self._awaited: frozenset[str] = frozenset()
-        """Where the target trains when it is handed over: it goes on when it has left, and all devices are its."""
+        """What the target waits for, as all devices are its: where it trains already, and where one has just ended."""
+        self._parting = ""
+        """The device of what has just ended, which is not idle yet."""
         self._owners: dict[int, Conductor] = {}
         self._briefs: dict[str, Conductor] = {}
         self._num_starts = 0
@@ -79,11 +81,14 @@ class TransferConductor:
             if found or self._conductor_of(self._active).is_running:
                 break
             self._go_on(self._close_active())
+            if not self._awaited <= {device.name for device in idle}:
+                return placements
         return placements + self._place_target(left)
 
     def hear(self, event: Event) -> Order | None:
         """Pass on what happened to whose it is."""
         owner = self._owners[event.key]
+        self._parting = event.device if isinstance(event, Ended | Measured) else ""
         if isinstance(event, Lost):
             self._awaited = frozenset()
         is_ahead = self._target is not None and owner is self._target.conductor
@@ -162,6 +167,7 @@ class TransferConductor:
         else:
             if wanted.name is not None and wanted.name.startswith(f"{self._steps.name}.target-"):
                 self._give_up_target()
+                self._awaited = frozenset({self._parting} - {""})
             self._active = self._open(wanted)
 
     def _open(self, spec: StageSpec) -> Stage:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -248,6 +248,14 @@ class WorkerPool:
             self._ray.util.remove_placement_group(group)
 
 
+class Death(NamedTuple):
+    """Why a worker says nothing any more."""
+
+    reason: str
+    is_out_of_memory: bool
+    """Whether that may be it: Ray does not tell how a process ended, and out of memory they end without a word."""
+
+
 class RayWorker:
     """An actor with its placement group, what it knows, and what it does now."""
 
@@ -296,21 +304,23 @@ class RayWorker:
             order = replace(order, join=encode_groups(order.join, self._space))
         return Answer(order)
 
-    def take(self) -> list[Message] | str:
+    def take(self) -> list[Message] | Death:
         """Return what it said, or why it says nothing any more.
 
         Raises:
             StudyError: It cannot work.
         """
-        from ray.exceptions import RayError, RayTaskError
+        from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
         call, self.call = self.call, None
         try:
             said: list[Message] = _import_ray().get(call)
         except RayTaskError as error:
             raise StudyError(f"the Ray worker {self.device.name} cannot work: {error.cause}") from error
+        except OutOfMemoryError:
+            return Death("Ray has ended its process, for its node ran out of memory", is_out_of_memory=True)
         except RayError as error:
-            return f"{type(error).__name__}, its process or its node has died"
+            return Death(f"{type(error).__name__}, its process or its node has died", is_out_of_memory=True)
         return said
 
     def close(self) -> None:

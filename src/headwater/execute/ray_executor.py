@@ -10,7 +10,7 @@ from dataclasses import replace
 from headwater.conduct.protocol import Conductor
 from headwater.execute.briefs import Briefs
 from headwater.execute.file_requests import FileRequest, answer_request
-from headwater.execute.ray_cluster import RayWorker, Ref, WorkerPool, connect, disconnect
+from headwater.execute.ray_cluster import Death, RayWorker, Ref, WorkerPool, connect, disconnect
 from headwater.execute.sending import find_data_file
 from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, RunMessage, Told
 from headwater.settings import read_whole
@@ -90,11 +90,11 @@ class RayExecutor:
                 pool.await_worker()
             has_news = pool.look()
             while gone := pool.find_gone():
-                self._lose(gone[0], conductor, pool, "its node is gone")
+                self._lose(gone[0], conductor, pool, Death("its node is gone", is_out_of_memory=False))
                 has_news = True
             heard = pool.wait()
             if heard is not None:
-                has_news |= self._hear(heard, conductor, pool)
+                has_news |= self._hear(heard, conductor, pool, sent)
             if has_news or not pool.is_busy:
                 self._place(conductor, pool, sent)
 
@@ -104,33 +104,39 @@ class RayExecutor:
         for placement in conductor.place(idle) if idle else ():
             sent.start(placement)
 
-    def _hear(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool) -> bool:
+    def _hear(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
         said = worker.take()
-        if isinstance(said, str):
+        if isinstance(said, Death):
             self._lose(worker, conductor, pool, said)
             return True
         answers: list[Message] = []
         has_news = False
         for message in said:
-            if isinstance(message, Raised):
-                raise message.error
-            if isinstance(message, FileRequest):
-                answers.append(answer_request(message))
-                continue
-            has_news |= not (isinstance(message, Told) and isinstance(message.event, QUIET))
-            if isinstance(message, Idle):
-                worker.placement = None
-                continue
-            assert isinstance(message, Told)
-            order = conductor.hear(replace(message.event, device=worker.device.name, time_s=self._clock()))
-            if message.awaits_order:
-                answers.append(worker.answer(order))
+            if has_news:
+                self._place(conductor, pool, sent)
+            has_news = self._take_in(message, worker, conductor, answers)
         if worker.placement is not None:
             worker.exchange(answers)
         return has_news
 
-    def _lose(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool, reason: str) -> None:
+    def _take_in(self, message: Message, worker: RayWorker, conductor: Conductor, answers: list[Message]) -> bool:
+        """Take in one message, and add what is answered; tell whether anything else could be placed after it."""
+        if isinstance(message, Raised):
+            raise message.error
+        if isinstance(message, FileRequest):
+            answers.append(answer_request(message))
+            return False
+        if isinstance(message, Idle):
+            worker.placement = None
+            return True
+        assert isinstance(message, Told)
+        order = conductor.hear(replace(message.event, device=worker.device.name, time_s=self._clock()))
+        if message.awaits_order:
+            answers.append(worker.answer(order))
+        return not isinstance(message.event, QUIET)
+
+    def _lose(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool, death: Death) -> None:
         """Give up a worker, and all that train its trial with it as ranks."""
         placement = worker.placement
         for each in pool.workers:
@@ -138,8 +144,9 @@ class RayExecutor:
                 pool.drop(each)
         if placement is not None:
             name = worker.device.name
-            reason = f"the Ray worker {name} that trained it was lost: {reason}"
-            conductor.hear(Lost(key=placement.key, device=name, time_s=self._clock(), reason=reason))
+            reason = f"the Ray worker {name} that trained it was lost: {death.reason}"
+            lost = Lost(key=placement.key, reason=reason, is_out_of_memory=death.is_out_of_memory)
+            conductor.hear(replace(lost, device=name, time_s=self._clock()))
 
 
 class _SentBriefs:

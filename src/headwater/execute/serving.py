@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from headwater.errors import LineLost, StudyError
+from headwater.errors import LineLost, RanksLostError, StudyError
 from headwater.execute.file_requests import FileAnswer, FileRequest, RequestedFolder
 from headwater.execute.lines import TwoWay
 from headwater.execute.sending import receive_value
@@ -19,6 +19,7 @@ from headwater.trials import (
     Event,
     Expected,
     Lane,
+    Lost,
     Measured,
     Noted,
     Order,
@@ -136,7 +137,7 @@ class RemoteWorker:
         def tell(event: Event) -> Order | None:
             if message.rank:
                 return None  # the first rank speaks for all
-            awaits_order = isinstance(event, Reported) or (is_pack and isinstance(event, Ended | Saved | Started))
+            awaits_order = isinstance(event, Reported | Started) or (is_pack and isinstance(event, Ended | Saved))
             line.send(Told(_as_sendable(event, space), awaits_order))
             if not awaits_order:
                 return None
@@ -152,6 +153,8 @@ class RemoteWorker:
                 worker.run(placement, tell, ranks)
         except LineLost:
             raise
+        except RanksLostError as error:  # before they have met: one of them has died
+            tell(Lost(key=placement.key, reason=str(error)))
         except BaseException as error:  # whatever it is, it is the study's to say
             return Raised(_as_portable(error))
         return Idle()

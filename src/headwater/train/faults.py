@@ -81,5 +81,7 @@ def explain_loss(cause: BaseException | None) -> str:
     while cause is not None:
         if isinstance(cause, RuntimeError) and _WORKER_GONE.search(str(cause)):
             return f"a process that loads its data was lost: {cause}"
+        if isinstance(cause, RanksLostError):
+            return str(cause)
         cause = cause.__cause__ or cause.__context__
     return ""

@@ -81,7 +81,8 @@ class RankGroup:
         """Whether this rank computes its own rows of something now, within which nothing is divided again."""
         self._line: Any = None  # torch has no common type for its groups
         if ranks.num_ranks > 1:
-            self._line = _connect(ranks, meeting, self.device, timedelta(seconds=timeout_s))
+            with self._noticing_loss():
+                self._line = _connect(ranks, meeting, self.device, timedelta(seconds=timeout_s))
 
     @property
     def rank(self) -> int:
@@ -160,6 +161,11 @@ class RankGroup:
     def _meeting(self) -> Iterator[None]:
         if self._line is None:
             raise RanksLostError(f"rank {self.rank} of {len(self)} has left the others already")
+        with self._noticing_loss():
+            yield
+
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:

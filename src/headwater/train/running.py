@@ -108,7 +108,7 @@ def run_group(
     if sharing is None:
         return _run_group(workshop, group, control, states)
     ending = _run_group(workshop, group, RankControl(control, sharing.group), states, sharing)
-    if ending.outcome is Outcome.RAISED:
+    if ending.outcome in (Outcome.RAISED, Outcome.LOST):
         sharing.group.close()
     return replace(ending, notes=tuple(sharing.group.notes))
 
