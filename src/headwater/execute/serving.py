@@ -77,6 +77,11 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """From a worker: it knows a study that it was told of."""
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """From a worker: its placement is over."""
 
@@ -88,7 +93,7 @@ class Raised:
     error: BaseException
 
 
-Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Idle | Raised | FileRequest | FileAnswer
+Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Ready | Idle | Raised | FileRequest | FileAnswer
 
 
 def serve(line: TwoWay) -> None:
@@ -103,6 +108,7 @@ def serve(line: TwoWay) -> None:
         message = line.receive()
         if isinstance(message, BriefMessage):
             worker.learn(message, line)
+            line.send(Ready())
         else:
             line.send(worker.run(message, line))
 
