@@ -338,7 +338,7 @@ def test_what_is_not_ready_at_the_deadline_is_called_off_but_for_one_that_comes_
     first, second = study.place()
     assert call_off(study, first) is call_off(study, second) is None
     clock.jump(10.0)
-    assert call_off(study, first) == {0, 1}
+    assert call_off(study, first) == frozenset({0, 1})
     assert call_off(study, second) is None
     assert not study.place()
     study.start(second)
@@ -353,7 +353,7 @@ def test_what_would_come_to_its_report_after_the_deadline_is_called_off() -> Non
     study.start(first)
     clock.jump(6.0)
     study.report(first, 1, {0: 0.5, 1: 0.6})
-    assert call_off(study, second) == {2, 3}
+    assert call_off(study, second) == frozenset({2, 3})
     assert study.conductor.devices == {"cpu:0"}
 
 
@@ -364,5 +364,13 @@ def test_measuring_that_is_not_ready_at_the_deadline_is_called_off() -> None:
     measuring, training = study.place()
     assert (measuring.purpose, training.purpose) == (Purpose.LOADING, Purpose.TRAIN)
     clock.jump(10.0)
-    assert call_off(study, measuring) == {0}
     assert call_off(study, training) is None
+    assert call_off(study, measuring) == frozenset({0})
+
+
+def test_where_the_time_is_over_before_anything_trains_one_group_trains_and_nothing_is_measured() -> None:
+    clock = JumpingClock()
+    limits = Limits(num_trials=4, deadline=Deadline.start(10.0, clock))
+    study = ConductedStudy(lanes=1, packing="cost", limits=limits)
+    clock.jump(10.0)
+    assert [(placement.purpose, len(placement.groups)) for placement in study.place()] == [(Purpose.TRAIN, 1)]

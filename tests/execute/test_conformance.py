@@ -43,6 +43,7 @@ from headwater.trials import (
     Reported,
     Result,
     Started,
+    Starting,
     Stepped,
 )
 
@@ -55,7 +56,7 @@ APART = ["processes"]
 """Those whose workers can die without this process."""
 SEARCHES = ["random", "asha", "hyperband", "pbt"]
 NUM_TRIALS = 8
-QUIET = (Expected, Noted, Stepped)
+QUIET = (Expected, Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 

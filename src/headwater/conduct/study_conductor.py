@@ -191,7 +191,7 @@ class StudyConductor:
         if self.ended_early is not None:
             return None
         self._open_more()
-        if (work := self._waiting.take()) is None:
+        if (work := self._waiting.take(has_time=not self._setup.limits.deadline.is_over)) is None:
             return None
         # Whatever the limits: one group at least comes to a report.
         reason = self.end.find_before(work.groups) if self._has_begun else None
@@ -219,7 +219,7 @@ class StudyConductor:
 
     def _hear_starting(self, running: RunningPlacement) -> Order | None:
         """Call off what has not begun and would come too late, but not where nothing has come to a report before."""
-        is_first = not self.end.epochs.are_known and all(other is running for other in self._running)
+        is_first = not self.end.epochs.are_known and not self._running.trains_beside(running)
         reason = None if is_first else self.end.find_before(running.placement.groups)
         if reason is None:
             return None

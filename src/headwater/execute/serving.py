@@ -26,6 +26,7 @@ from headwater.trials import (
     Reported,
     Saved,
     Started,
+    Starting,
     Stepped,
     TrialGroup,
 )
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.train.ranks import RankGroup
     from headwater.train.worker import Worker
 
-QUIET = (Expected, Noted, Stepped)
+QUIET = (Expected, Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 
