@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ TOLERANCE = 0.05
 MANY = 10**6
 """More trials than any budget has time for."""
 NUM_EPOCHS = 9
+BATCH_SIZE = 64
 
 Train = Callable[[hw.Trial], None]
 
@@ -48,7 +48,7 @@ class Kind:
     width: int
     """Of the MLP's three hidden layers."""
     num_steps: int
-    """How many an epoch has."""
+    """How many an epoch has, at the batch size below."""
     options: Mapping[str, Any]
     space: Mapping[str, Any]
     is_apart: bool = False
@@ -106,24 +106,24 @@ def build(width: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), *hidden, nn.Linear(width, 10))
 
 
-def load() -> tuple[TensorDataset, Tensor, Tensor]:
-    images = data.fashion_mnist()
-    dataset = TensorDataset(images.train_x[:16384].clone(), images.train_y[:16384].clone())
+def load(kind: Kind) -> tuple[TensorDataset, Tensor, Tensor]:
+    images, count = data.fashion_mnist(), kind.num_steps * BATCH_SIZE
+    dataset = TensorDataset(images.train_x[:count].clone(), images.train_y[:count].clone())
     return dataset, images.valid_x[:512].clone(), images.valid_y[:512].clone()
 
 
 def training_function(kind: Kind) -> Train:
     """Return a function that reports how long each of its epochs took."""
-    dataset, valid_x, valid_y = load()
+    dataset, valid_x, valid_y = load(kind)
 
     def train(trial: hw.Trial) -> None:
         config = dict(trial.config)
         model = trial.prepare_model(build(kind.width))
-        loader = trial.prepare_data_loader(dataset, batch_size=config.pop("batch_size", 64), shuffle=True)
+        loader = trial.prepare_data_loader(dataset, batch_size=config.pop("batch_size", BATCH_SIZE), shuffle=True)
         optimizer = trial.prepare_optimizer(torch.optim.SGD, model, **config)
         for _ in trial.epochs(NUM_EPOCHS):
             begin = time.perf_counter()
-            for x, y in islice(loader, kind.num_steps):
+            for x, y in loader:
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()
@@ -139,10 +139,10 @@ def training_function(kind: Kind) -> Train:
 
 def time_plainly(kind: Kind) -> float:
     """Return how long the target's steps take in a plain script, by some of them."""
-    dataset, _, _ = load()
+    dataset, _, _ = load(kind)
     model = build(kind.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    x, y = dataset[:64]
+    x, y = dataset[:BATCH_SIZE]
     begins = []
     for _ in range(11):
         begins.append(time.perf_counter())
