@@ -1,8 +1,10 @@
 """The whole tuning job, the target's training included: Headwater against Ray Tune and Optuna on two cores.
 
 Run `python benchmarks/end_to_end.py --peers-python PATH`, where PATH is an interpreter that has torch, safetensors,
-numpy, Optuna and Ray Tune (about an hour). Every run has a process of its own. The tables go to standard output as
-Markdown, what Headwater says on its way to standard error; the committed ones are in benchmarks/end_to_end.md.
+numpy, Optuna and Ray Tune (about an hour). With `--deadlines 60 120`, everyone gets so many seconds instead, and the
+table shows how good what they have then is on examples that nobody chose by. Every run has a process of its own. The
+tables go to standard output as Markdown, what Headwater says on its way to standard error; the committed ones are in
+benchmarks/end_to_end.md.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from statistics import mean
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +26,8 @@ from tuners import RUNNERS, Outcome, Request
 from workloads import NUM_WORKERS, WORKLOADS
 
 Run = tuple[Request, Outcome]
+MANY = 10**6
+"""More trials than anybody has time for."""
 
 
 def run_apart(python: str, request: Request) -> Outcome:
@@ -30,7 +35,7 @@ def run_apart(python: str, request: Request) -> Outcome:
     print(f"--- {time.strftime('%X')}, load {os.getloadavg()[0]:.1f}: {request}", file=sys.stderr, flush=True)
     command = [python, __file__, "--request", json.dumps(vars(request))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    outcome = Outcome(**json.loads(done.stdout.splitlines()[-1]))
+    outcome = Outcome(**json.loads(done.stdout.splitlines()[-1], parse_constant=float))
     print(f"--- {outcome}", file=sys.stderr, flush=True)
     return outcome
 
@@ -51,7 +56,10 @@ def compare(options: argparse.Namespace) -> None:
             ours = [run for run in runs if run[0].who == "Headwater"]
             first_scale = ours[0][0].scale
             base = mean(outcome.seconds for request, outcome in ours if request.scale == first_scale)
-            print("\n".join(show_row(run, options.trials, base) for run in runs), flush=True)
+            for run in runs:
+                print(show_row(run, options.trials, base), flush=True)
+                if run[1].plain is not None:
+                    print(show_plain(run), flush=True)
             remarks += summarize(runs, options.trials)
     print("\nIn short, means over seeds:\n")
     print("\n".join(remarks), flush=True)
@@ -93,6 +101,42 @@ def show_row(run: Run, num_wanted: int, ours: float) -> str:
         f"| {seconds / ours:.1f} | {'-' if is_ours else f'{at_best / ours:.1f}'} "
         f"| {outcome.loss:.3f} | {outcome.held_out:.3f} |"
     )
+
+
+def show_plain(run: Run) -> str:
+    """Show what the configuration that won comes to without Headwater, on batches in another order."""
+    request, outcome = run
+    assert outcome.plain is not None
+    loss, held_out, _ = outcome.plain
+    return (
+        f"| {WORKLOADS[request.workload].title} | {request.search} | winning configuration in a plain script "
+        f"| {request.seed} | 1 | - | - | - | - | - | - | - | {loss:.3f} | {held_out:.3f} |"
+    )
+
+
+def meet_deadlines(options: argparse.Namespace) -> None:
+    """Give everyone the same time, in turns, and show what they have at its end."""
+    print("\n## Accuracy at a deadline\n")
+    columns = ["workload", "search", "budget s", "seed", "who", "ended after", "trials begun", "finished", "epochs"]
+    columns += ["loss", "held-out loss", "held-out accuracy", "in a plain script", "load before"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
+    pythons = {"Headwater": sys.executable, "Ray Tune": options.peers_python, "Optuna": options.peers_python}
+    for workload, search, budget_s, seed, who in product(
+        options.workloads, options.searches, options.deadlines, range(options.seeds), ["Headwater", *options.peers]
+    ):
+        request = Request(
+            who=who, workload=workload, search=search, num_trials=MANY, seed=seed, budget_s=budget_s,
+            scale=WORKLOADS[workload].scale,
+        )  # fmt: skip
+        load = os.getloadavg()[0]
+        outcome = run_apart(pythons[who], request)
+        plain = "-" if outcome.plain is None else f"{outcome.plain[2]:.1%}"
+        print(
+            f"| {WORKLOADS[workload].title} | {search} | {budget_s:g} | {seed} | {name_of(request)} "
+            f"| {outcome.seconds:.1f} | {outcome.num_begun} | {outcome.num_finished} | {outcome.num_epochs} "
+            f"| {outcome.loss:.3f} | {outcome.held_out:.3f} | {outcome.accuracy:.1%} | {plain} | {load:.1f} |",
+            flush=True,
+        )
 
 
 def summarize(runs: Sequence[Run], num_wanted: int) -> list[str]:
@@ -146,6 +190,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="under how many seeds Headwater runs")
     parser.add_argument("--peer-seeds", type=int, default=1, help="and the peers")
     parser.add_argument("--ablation", type=int, default=60, metavar="TRIALS", help="0 for none")
+    parser.add_argument("--deadlines", nargs="*", type=float, metavar="SECONDS", help="give everyone so long instead")
     parser.add_argument("--request", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.request:
@@ -154,6 +199,9 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     print(heading("The whole tuning job, target included"))
+    if options.deadlines:
+        meet_deadlines(options)
+        return
     if options.workloads:
         compare(options)
     if options.ablation:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from workloads import MAX_EPOCHS, NUM_WORKERS, REDUCTION, WORKLOADS, Config, Examples, train_plainly
+from workloads import MAX_EPOCHS, NUM_WORKERS, REDUCTION, WORKLOADS, Config, Examples, Scores, score, train_plainly
 
 CONCURRENCY = 100
 """Of Headwater's ASHA: so many trials are open at once, which is what groups are made of."""
@@ -32,6 +32,8 @@ class Request:
     scale: int | None = 8
     lanes: int | str = "auto"
     eager: bool = True
+    budget_s: float | None = None
+    """How long it may take, instead of a number of trials; every epoch is tested then."""
     num_examples: int | None = None
     """How many there are to train on; None: as many as the workload has."""
 
@@ -45,11 +47,17 @@ class Outcome:
     """The loss, of what is handed back, on the examples that trials are chosen by."""
     held_out: float
     """And on examples that nothing was chosen by."""
+    accuracy: float
+    """The share of them that is right."""
     cpu_seconds: float
     """What all cores spent; of the peers, only their training functions are counted."""
+    num_begun: int
+    """How many trials have reported."""
     num_finished: int
     num_epochs: int
     agreement: float | None = None
+    plain: tuple[float, float, float] | None = None
+    """What the configuration that won comes to in a plain script: loss, held-out loss, accuracy."""
 
 
 def run_headwater(request: Request) -> Outcome:
@@ -60,8 +68,8 @@ def run_headwater(request: Request) -> Outcome:
 
     torch.set_num_threads(1)
     work = WORKLOADS[request.workload]
-    train_x, train_y, valid_x, valid_y, held_out_x, held_out_y = work.load(request.num_examples or work.num_examples)
-    dataset = TensorDataset(train_x, train_y)
+    examples = work.load(request.num_examples or work.num_examples)
+    dataset = TensorDataset(*examples[:2])
 
     def train(trial: hw.Trial) -> None:
         model = trial.prepare_model(work.build())
@@ -72,11 +80,9 @@ def run_headwater(request: Request) -> Outcome:
                 optimizer.zero_grad()
                 F.cross_entropy(model(x), y.flatten()).backward()
                 optimizer.step()
-            with torch.no_grad():
-                metrics = {"loss": F.cross_entropy(model(valid_x), valid_y.flatten())}
-                if epoch == MAX_EPOCHS - 1:
-                    metrics["held_out"] = F.cross_entropy(model(held_out_x), held_out_y.flatten())
-                trial.report(**metrics)
+            tests = request.budget_s is not None or epoch == MAX_EPOCHS - 1
+            scores = score(model, examples, tests=tests)._asdict()
+            trial.report(**(scores if tests else {"loss": scores["loss"]}))
 
     with tempfile.TemporaryDirectory() as folder:
         study = hw.Study(
@@ -95,7 +101,7 @@ def run_headwater(request: Request) -> Outcome:
             surrogate=None if request.scale is None else hw.Surrogate(scale=request.scale, eager=request.eager),
         )
         begin, cpu_before = time.perf_counter(), time.process_time()
-        result = study.run(num_trials=request.num_trials, watcher=Clock(begin))
+        result = study.run(num_trials=request.num_trials, time_budget=request.budget_s, watcher=Clock(begin))
         seconds = time.perf_counter() - begin
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(f"{seconds:7.1f} s  end; best {result.best.config}", file=sys.stderr)
@@ -104,10 +110,13 @@ def run_headwater(request: Request) -> Outcome:
         seconds_to_start=0.0,
         loss=result.best.value("loss"),
         held_out=result.best.value("held_out"),
+        accuracy=result.best.value("accuracy"),
         cpu_seconds=sum(one.ru_utime + one.ru_stime for one in used) - cpu_before,
+        num_begun=sum(trial.epochs > 0 for trial in result.trials),
         num_finished=sum(trial.epochs == MAX_EPOCHS for trial in result.trials),
         num_epochs=sum(trial.epochs for trial in result.trials),
         agreement=result.trust.agreement if result.trust else None,
+        plain=tuple(list(train_plainly(work, examples, result.best.config))[-1]),
     )
 
 
@@ -143,8 +152,8 @@ def run_ray(request: Request) -> Outcome:
 
     def train(config: Config, examples: Examples) -> None:
         began, cpu_before = time.time(), time.process_time()
-        for loss, held_out in train_plainly(work, examples, config):
-            tune.report({"loss": loss, "held_out": held_out, "began": began, "cpu": time.process_time() - cpu_before})
+        for scores in train_plainly(work, examples, config, tests_always=request.budget_s is not None):
+            tune.report({**scores._asdict(), "began": began, "cpu": time.process_time() - cpu_before})
 
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
@@ -160,7 +169,8 @@ def run_ray(request: Request) -> Outcome:
                 **{key: tune.uniform(*ends) for key, ends in work.even.items()},
             },
             tune_config=tune.TuneConfig(
-                metric="loss", mode="min", num_samples=request.num_trials, reuse_actors=True,
+                metric="loss", mode="min", num_samples=-1 if request.budget_s else request.num_trials,
+                time_budget_s=request.budget_s, reuse_actors=True,
                 search_alg=BasicVariantGenerator(max_concurrent=NUM_WORKERS, random_state=request.seed),
                 scheduler=scheduler if request.search == "asha" else None,
             ),
@@ -171,7 +181,7 @@ def run_ray(request: Request) -> Outcome:
         seconds = time.perf_counter() - clock
         if results.errors:
             raise results.errors[0]
-        metrics = [result.metrics for result in results]
+        metrics = [result.metrics for result in results if "loss" in (result.metrics or {})]
     ray.shutdown()
     best = min((one for one in metrics if math.isfinite(one["loss"])), key=lambda one: one["loss"])
     return Outcome(
@@ -179,7 +189,9 @@ def run_ray(request: Request) -> Outcome:
         seconds_to_start=min(one["began"] for one in metrics) - begin,
         loss=best["loss"],
         held_out=best["held_out"],
+        accuracy=best["accuracy"],
         cpu_seconds=sum(one["cpu"] for one in metrics),
+        num_begun=len(metrics),
         num_finished=sum(one["training_iteration"] == MAX_EPOCHS for one in metrics),
         num_epochs=sum(one["training_iteration"] for one in metrics),
     )
@@ -203,7 +215,7 @@ def run_optuna(request: Request) -> Outcome:
         for worker in workers:
             worker.join()
         seconds = time.perf_counter() - begin
-        trials = optuna.load_study(storage=url, study_name="study").trials
+        trials = [trial for trial in optuna.load_study(storage=url, study_name="study").trials if trial.user_attrs]
     last = {trial.intermediate_values[max(trial.intermediate_values)]: trial for trial in trials}
     loss = min(value for value in last if math.isfinite(value))
     return Outcome(
@@ -211,7 +223,9 @@ def run_optuna(request: Request) -> Outcome:
         seconds_to_start=0.0,
         loss=loss,
         held_out=last[loss].user_attrs["held_out"],
+        accuracy=last[loss].user_attrs["accuracy"],
         cpu_seconds=sum(trial.user_attrs["cpu"] for trial in trials),
+        num_begun=len(trials),
         num_finished=sum(len(trial.intermediate_values) == MAX_EPOCHS for trial in trials),
         num_epochs=sum(len(trial.intermediate_values) for trial in trials),
     )
@@ -234,19 +248,22 @@ def work_for_optuna(request: Request, url: str, place: int, ready: Any) -> None:
     def train(trial: optuna.Trial) -> float:
         config = {key: trial.suggest_float(key, *ends, log=True) for key, ends in work.logarithmic.items()}
         config |= {key: trial.suggest_float(key, *ends) for key, ends in work.even.items()}
-        loss, cpu_before = math.nan, time.process_time()
-        for epoch, (loss, held_out) in enumerate(train_plainly(work, examples, config), start=1):
-            trial.report(loss, epoch)
+        scores, cpu_before = Scores(math.nan), time.process_time()
+        all_scores = train_plainly(work, examples, config, tests_always=request.budget_s is not None)
+        for epoch, scores in enumerate(all_scores, start=1):
+            trial.report(scores.loss, epoch)
             is_pruned = trial.should_prune()
             if is_pruned or epoch == MAX_EPOCHS:
                 trial.set_user_attr("cpu", time.process_time() - cpu_before)
-                trial.set_user_attr("held_out", held_out)
+                trial.set_user_attr("held_out", scores.held_out)
+                trial.set_user_attr("accuracy", scores.accuracy)
             if is_pruned:
                 raise optuna.TrialPruned
-        return loss
+        return scores.loss
 
     ready.wait()
-    study.optimize(train, callbacks=[optuna.study.MaxTrialsCallback(request.num_trials, states=None)])
+    limit = optuna.study.MaxTrialsCallback(request.num_trials, states=None)
+    study.optimize(train, timeout=request.budget_s, callbacks=[] if request.budget_s else [limit])
 
 
 RUNNERS = {"Headwater": run_headwater, "Ray Tune": run_ray, "Optuna": run_optuna}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import data
 import torch
@@ -161,11 +162,36 @@ WORKLOADS = {
 }  # fmt: skip
 
 
-def train_plainly(work: Workload, examples: Examples, config: Config) -> Iterator[tuple[float, float]]:
-    """Train as one would without any tuner; give the loss to choose by after each epoch, and at the end the other."""
+class Scores(NamedTuple):
+    """How good a model is after an epoch; what nobody chooses by is NaN unless it was asked for."""
+
+    loss: float
+    """On the examples that trials are chosen by."""
+    held_out: float = math.nan
+    """The loss on examples that nothing was chosen by,"""
+    accuracy: float = math.nan
+    """and the share of them that is right."""
+
+
+def score(model: nn.Module, examples: Examples, *, tests: bool) -> Scores:
+    """Evaluate a model, on the held-out examples only if it is to be tested."""
+    _, _, valid_x, valid_y, held_out_x, held_out_y = examples
+    with torch.no_grad():
+        loss = F.cross_entropy(model(valid_x), valid_y.flatten())
+        if not tests:
+            return Scores(loss)
+        answers = model(held_out_x)
+        is_right = (answers.argmax(1) == held_out_y.flatten()).float()
+        return Scores(loss, F.cross_entropy(answers, held_out_y.flatten()), is_right.mean())
+
+
+def train_plainly(
+    work: Workload, examples: Examples, config: Config, *, tests_always: bool = False
+) -> Iterator[Scores]:
+    """Train as one would without any tuner, and give the scores after each epoch; the last is tested, or each."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    train_x, train_y, valid_x, valid_y, held_out_x, held_out_y = examples
+    train_x, train_y, *_ = examples
     model = work.build()
     optimizer = work.optimizer(model.parameters(), **config)
     for epoch in range(1, MAX_EPOCHS + 1):
@@ -174,7 +200,4 @@ def train_plainly(work: Workload, examples: Examples, config: Config) -> Iterato
             optimizer.zero_grad()
             F.cross_entropy(model(train_x[rows]), train_y[rows].flatten()).backward()
             optimizer.step()
-        with torch.no_grad():
-            loss = F.cross_entropy(model(valid_x), valid_y.flatten()).item()
-            is_last = epoch == MAX_EPOCHS
-            yield loss, F.cross_entropy(model(held_out_x), held_out_y.flatten()).item() if is_last else math.nan
+        yield Scores(*map(float, score(model, examples, tests=tests_always or epoch == MAX_EPOCHS)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +97,46 @@ def test_processes_under_way_at_the_deadline_end_with_their_next_reports() -> No
     assert result.ended_early is not None
     assert all(report.metrics["began"] < 1008.0 for report in reports if report.epoch > 1)
     assert sum(report.metrics["began"] >= 1008.0 for report in reports) <= 1
+
+
+class SlowToLoad:
+    """Takes its time in every process that it is sent to."""
+
+    def __init__(self, clock: JumpingClock, seconds: float) -> None:
+        self.clock = clock
+        self.seconds = seconds
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        self.clock.jump(self.seconds)
+
+
+def load_slowly(train: Callable[[hw.Trial], None], clock: JumpingClock, seconds: float) -> Callable[[hw.Trial], None]:
+    """Return a function that takes so long to get to a process."""
+    slow = SlowToLoad(clock, seconds)
+
+    def train_loaded(trial: hw.Trial) -> None:
+        assert slow.seconds == seconds
+        train(trial)
+
+    return train_loaded
+
+
+def test_a_process_that_is_ready_after_the_deadline_does_not_begin_unless_nothing_else_comes_to_a_report() -> None:
+    clock = JumpingClock()
+    train = load_slowly(timed(clock, epoch_s=1.0, num_epochs=50), clock, seconds=6.0)
+    result = run(replace(make_study(train), executor=ProcessExecutor(2)), clock, seconds=10)
+    assert sum(bool(trial.history) for trial in result.trials) == 1
+    assert result.ended_early == "the time budget of 10 s is used up"
+
+
+def test_the_time_that_a_process_takes_to_get_ready_is_gone_for_what_it_measures() -> None:
+    clock = JumpingClock()
+    train = load_slowly(timed(clock, epoch_s=1.0), clock, seconds=12.0)
+    study = replace(make_study(train), executor=ProcessExecutor(1, clock=clock), lanes="auto")
+    result = run(study, clock, seconds=10)
+    assert [profile.measurements for profile in result.profiles] == [()]
+    assert [trial.epochs for trial in result.trials][:2] == [1, 0]
 
 
 def test_every_group_of_a_pack_ends_with_its_next_report() -> None:

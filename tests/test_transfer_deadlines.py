@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 from tests.clocks import JumpingClock
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import headwater as hw
 from headwater.conduct.limits import Limits
@@ -27,9 +28,12 @@ TARGET_EPOCH_S = STEPS_PER_EPOCH * 0.5
 SURROGATE = hw.Surrogate(scale=4, min_width=4, num_checked=4, min_agreement=0.9, eager=False, on_drift=None)
 
 
-def make_study(clock: JumpingClock, path: Path, surrogate: hw.Surrogate = SURROGATE) -> hw.Study:
+def make_study(
+    clock: JumpingClock, path: Path, surrogate: hw.Surrogate = SURROGATE, num_read: int = len(DATA)
+) -> hw.Study:
     """Return a study whose steps take half a second at full width and less at others, as the width.
 
+    Its data loader has so many examples, of which an epoch takes as many as there are in DATA.
     Surrogates and wider models rank configurations the other way round. A trial of the search takes 2.25 s, one at
     twice the width 4.5 s, the target 9 s. With eight trials, the search takes 18 s, the check 18 s, training the best
     again 18 s, and the check of these at full width 36 s.
@@ -37,12 +41,12 @@ def make_study(clock: JumpingClock, path: Path, surrogate: hw.Surrogate = SURROG
 
     def train(trial: hw.Trial) -> None:
         model = trial.prepare_model(nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)))
-        loader = trial.prepare_data_loader(DATA, batch_size=32)
+        loader = trial.prepare_data_loader(Subset(DATA, [0] * num_read), batch_size=32)
         optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
         width = len(next(model.parameters()))
         for _ in trial.epochs(NUM_EPOCHS):
             began = clock()
-            for (x,) in loader:
+            for (x,) in islice(loader, STEPS_PER_EPOCH):
                 optimizer.zero_grad()
                 model(x).square().mean().backward()
                 clock.jump(0.5 * width / WIDTH)
@@ -107,6 +111,15 @@ def test_the_least_useful_is_left_out_first_and_the_target_last(
         assert clock() <= 1000 + seconds + TARGET_EPOCH_S
     if result.target is not None:
         assert result.target.status is Status.COMPLETED
+
+
+def test_a_loader_that_tells_of_more_steps_than_are_taken_does_not_cost_the_target(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    study = make_study(clock, tmp_path, replace(SURROGATE, num_checked=0), num_read=20 * len(DATA))
+    result = run(study, clock, 30)
+    assert result.target is not None
+    assert result.target.status is Status.COMPLETED
+    assert clock() <= 1030
 
 
 def test_a_search_that_is_cut_leaves_the_target_all_it_needs(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headwater.trials import (
     Noted,
     Order,
     Outcome,
+    Placement,
     Profile,
     Purpose,
     Question,
@@ -28,6 +29,7 @@ from headwater.trials import (
     Report,
     Reported,
     Started,
+    Starting,
     Status,
     UnitCost,
 )
@@ -212,14 +214,20 @@ def test_what_is_lost_after_its_end_is_not_missed() -> None:
     assert study.statuses == [Status.COMPLETED] * 4
 
 
-def test_of_a_pack_that_is_lost_each_group_trains_alone() -> None:
-    study = ConductedStudy(num_trials=3, lanes=1, packing="cost", limits=Limits(num_trials=3))
+def place_pack(study: ConductedStudy) -> Placement:
+    """Have trials placed that train one by one, but load their data together."""
     (measuring,) = study.place("cpu:0")
     assert measuring.purpose is Purpose.LOADING
     cost = LoadingCost(unit=UnitCost(compute_s=0.1, load_s=1.0))
     study.conductor.hear(Measured(key=measuring.key, finding=cost))
     (pack,) = study.place("cpu:0")
     assert numbers_of([pack]) == [(0,), (1,), (2,)]
+    return pack
+
+
+def test_of_a_pack_that_is_lost_each_group_trains_alone() -> None:
+    study = ConductedStudy(num_trials=3, lanes=1, packing="cost", limits=Limits(num_trials=3))
+    pack = place_pack(study)
     study.start(pack)
     study.lose(pack)
     assert [len(placement.groups) for placement in study.finish()] == [1, 1, 1]
@@ -319,3 +327,65 @@ def test_a_lone_trial_that_runs_out_of_memory_fails_and_a_group_is_halved() -> N
     study.end(halves[0], [0], Outcome.OUT_OF_MEMORY, error="MemoryError")
     study.train(halves[1])
     assert study.statuses[:2] == [Status.FAILED, Status.COMPLETED]
+
+
+def test_of_a_pack_that_starts_at_the_deadline_only_those_train_that_have_begun() -> None:
+    clock = JumpingClock()
+    limits = Limits(num_trials=3, deadline=Deadline.start(10.0, clock))
+    study = ConductedStudy(lanes=1, packing="cost", limits=limits)
+    pack = place_pack(study)
+    orders = []
+    for group in pack.groups:
+        clock.jump(6.0)
+        orders.append(study.conductor.hear(Started(key=pack.key, group=group.key)))
+    assert [order is None for order in orders] == [True, False, False]
+    assert [sorted(order.leave) for order in orders if order is not None] == [[1], [2]]
+
+
+def call_off(study: ConductedStudy, placement: Placement) -> frozenset[int] | None:
+    order = study.conductor.hear(Starting(key=placement.key))
+    return None if order is None else order.leave
+
+
+def test_what_is_not_ready_at_the_deadline_is_called_off_but_for_one_that_comes_to_a_report() -> None:
+    clock = JumpingClock()
+    study = ConductedStudy(limits=Limits(num_trials=4, deadline=Deadline.start(10.0, clock)))
+    first, second = study.place()
+    assert call_off(study, first) is call_off(study, second) is None
+    clock.jump(10.0)
+    assert call_off(study, first) == frozenset({0, 1})
+    assert call_off(study, second) is None
+    assert not study.place()
+    study.start(second)
+    assert study.report(second, 1, {2: 0.5, 3: 0.6}).leave == {2, 3}
+    assert study.conductor.ended_early == "the time budget of 10 s is used up"
+
+
+def test_what_would_come_to_its_report_after_the_deadline_is_called_off() -> None:
+    clock = JumpingClock()
+    study = ConductedStudy(limits=Limits(num_trials=4, deadline=Deadline.start(10.0, clock)))
+    first, second = study.place()
+    study.start(first)
+    clock.jump(6.0)
+    study.report(first, 1, {0: 0.5, 1: 0.6})
+    assert call_off(study, second) == frozenset({2, 3})
+    assert study.conductor.devices == {"cpu:0"}
+
+
+def test_measuring_that_is_not_ready_at_the_deadline_is_called_off() -> None:
+    clock = JumpingClock()
+    limits = Limits(num_trials=4, deadline=Deadline.start(10.0, clock))
+    study = ConductedStudy(lanes=1, packing="cost", limits=limits)
+    measuring, training = study.place()
+    assert (measuring.purpose, training.purpose) == (Purpose.LOADING, Purpose.TRAIN)
+    clock.jump(10.0)
+    assert call_off(study, training) is None
+    assert call_off(study, measuring) == frozenset({0})
+
+
+def test_where_the_time_is_over_before_anything_trains_one_group_trains_and_nothing_is_measured() -> None:
+    clock = JumpingClock()
+    limits = Limits(num_trials=4, deadline=Deadline.start(10.0, clock))
+    study = ConductedStudy(lanes=1, packing="cost", limits=limits)
+    clock.jump(10.0)
+    assert [(placement.purpose, len(placement.groups)) for placement in study.place()] == [(Purpose.TRAIN, 1)]

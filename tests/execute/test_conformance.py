@@ -46,6 +46,7 @@ from headwater.trials import (
     Reported,
     Result,
     Started,
+    Starting,
     Stepped,
 )
 
@@ -64,7 +65,7 @@ APART = ["processes", "ray"]
 """Those whose workers can die without this process."""
 SEARCHES = ["random", "asha", "hyperband", "pbt"]
 NUM_TRIALS = 8
-QUIET = (Expected, Noted, Stepped)
+QUIET = (Expected, Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 

@@ -37,6 +37,22 @@ def test_three_processes_come_to_the_same_and_end_with_the_study() -> None:
     assert list_children() <= before
 
 
+class CountChildren(Callback):
+    """Counts the processes there are at every report."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        self.counts.append(len(list_children()))
+
+
+def test_what_follows_a_measurement_is_for_the_process_that_made_it() -> None:
+    before, children = len(list_children()), CountChildren()
+    replace(away(STUDY, hw.ProcessExecutor(2)), lanes="auto", callbacks=[children]).run(num_trials=1)
+    assert set(children.counts) == {before + 1}
+
+
 def test_lanes_are_shared_out_evenly(workers: StayingExecutor) -> None:
     notes = Notes()
     replace(away(STUDY, workers), lanes=8, callbacks=[notes]).run(num_trials=12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import select
@@ -58,6 +59,12 @@ def fail(line: Line) -> None:
 def speak(line: Line) -> None:
     os.write(1, b"spoken")
     os.write(2, b"shouted")
+
+
+def register_farewell(line: Line) -> None:
+    atexit.register(Path(line.receive()).write_text, "written at the end")
+    line.send("ready")
+    line.receive()
 
 
 def leave_a_child(line: Line) -> None:
@@ -229,3 +236,13 @@ def _await_end(process: int) -> None:
         assert select.select([handle], [], [], DEADLINE_S)[0], f"process {process} goes on"
     finally:
         os.close(handle)
+
+
+def test_what_is_registered_for_the_end_of_a_process_is_called_when_it_is_dismissed(tmp_path: Path) -> None:
+    worker = WorkerProcess("a worker", register_farewell)
+    worker.send(tmp_path / "farewell")
+    assert worker.receive() == "ready"
+    worker.dismiss()
+    worker.end(DEADLINE_S)
+    assert (tmp_path / "farewell").read_text() == "written at the end"
+    assert not worker.was_killed

@@ -117,3 +117,10 @@ def test_models_may_be_called_in_another_order_than_they_are_prepared() -> None:
     ending, notes = run(train)
     assert ending.outcome is Outcome.DONE, ending.error
     assert [len(model["0.weight"]) for model in notes.states[0].models] == [8, 16]
+
+
+def test_a_trial_that_has_trained_all_its_epochs_comes_to_its_end_in_a_worker_that_has_never_seen_its_model() -> None:
+    workshop = Workshop(train_with(make_net), scaling=Scaling(Surrogate(scale=4, min_width=4), 4))
+    lane = Lane(number=0, config={}, seed=0, start_epoch=2)
+    ending = run_group(workshop, TrialGroup(lanes=(lane,)), Notebook())
+    assert ending.outcome is Outcome.DONE, ending.error

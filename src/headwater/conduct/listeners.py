@@ -65,6 +65,10 @@ class StudyLog:
         self.recorder.note(kind, text, lanes)
         self._watcher.tell(text)
 
+    def tell_lanes(self, text: str, lanes: Sequence[Lane]) -> None:
+        """Note something about how these lanes train."""
+        self.tell(text, lanes, kind="lanes")
+
     def charge(self, numbers: Sequence[int], seconds: float) -> None:
         """Share the time that a group has trained among its trials."""
         for number in numbers:

@@ -89,6 +89,16 @@ class EpochTimes:
         self._since.pop(key, None)
         self._last.pop(key, None)
 
+    @property
+    def are_known(self) -> bool:
+        """Whether any group has reported."""
+        return bool(self._shortest)
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether any group has reported, or is on its way to a report."""
+        return bool(self._shortest or self._since)
+
     def last(self, key: Hashable) -> float:
         """Return how long the last epoch of a group took; 0 where there was none."""
         return self._last.get(key, 0.0)

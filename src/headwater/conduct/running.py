@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headwater.conduct.study_trials import Judgement
 from headwater.conduct.waiting import Work
-from headwater.trials import Lane, Placement, TrialGroup
+from headwater.trials import Lane, Placement, Purpose, TrialGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,10 @@ class RunningPlacements:
 
     def __iter__(self) -> Iterator[RunningPlacement]:
         return iter(list(self._placements.values()))
+
+    def trains_beside(self, running: RunningPlacement) -> bool:
+        """Tell whether another placement trains: not measures."""
+        return any(other is not running and other.work.purpose is Purpose.TRAIN for other in self)
 
     def add(self, placement: Placement, work: Work) -> None:
         """Take in a placement."""

@@ -23,6 +23,7 @@ from headwater.trials import (
     Placement,
     Purpose,
     Result,
+    Starting,
     Surrogate,
     TrialGroup,
 )
@@ -118,5 +119,5 @@ class Measuring:
         """Take in what was found; a worker that is lost before has found nothing."""
         if isinstance(event, Measured):
             self.finding = event.finding
-        self.is_running = False
+        self.is_running = isinstance(event, Starting)
         return None

@@ -39,10 +39,10 @@ from headwater.trials import (
     Result,
     Saved,
     Started,
+    Starting,
     Status,
     Stepped,
     TrialGroup,
-    average_replicas,
 )
 
 
@@ -58,7 +58,7 @@ class StudyConductor:
         self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
         self._states = open_states(setup)
         self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
-        self._waiting = open_waiting(setup, self._tell_lanes)
+        self._waiting = open_waiting(setup, self._log.tell_lanes)
         self._running = RunningPlacements()
         self._spans = open_spans(setup)
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
@@ -127,6 +127,8 @@ class StudyConductor:
         elif isinstance(event, Lost):
             if event.key in self._running:  # else all of it had ended
                 self._hear_loss(self._running.remove(event.key), event)
+        elif isinstance(event, Starting):
+            return self._hear_starting(self._running[event.key])
         elif isinstance(event, Noted):
             self._log.tell(event.text)
         elif isinstance(event, GroupEvent):
@@ -185,18 +187,11 @@ class StudyConductor:
 
     def result(self, storage: str) -> Result:
         """Read what the record holds, and add what was measured in this run."""
-        return Result(
-            study=self._info.name,
-            metric=self._info.metric,
-            mode=self._info.mode,
-            trials=average_replicas(self._setup.recorder.trials(), self._info.num_seeds),
-            storage=storage,
+        return replace(
+            self._tally.summarise(self._setup.recorder.trials(), storage),
             profiles=tuple(self._waiting.grouper.profiles),
             ended_early=self.ended_early,
             was_interrupted=self.ended_early is not None and self.ended_early == self.end.stop_reason,
-            num_lane_steps=self._tally.num_lane_steps,
-            seconds=self._tally.seconds,
-            seconds_one_by_one=self._tally.seconds_alone,
         )
 
     @property
@@ -209,8 +204,7 @@ class StudyConductor:
         if self.ended_early is not None:
             return None
         self._open_more()
-        work = self._waiting.take()
-        if work is None:
+        if (work := self._waiting.take(has_time=not self._setup.limits.deadline.is_over)) is None:
             return None
         # Whatever the limits: one group at least comes to a report.
         reason = self.end.find_before(work.groups) if self._has_begun else None
@@ -236,11 +230,22 @@ class StudyConductor:
         running.add(mates)
         return Order(join=tuple(mates)) if mates else None
 
+    def _hear_starting(self, running: RunningPlacement) -> Order | None:
+        """Call off what has not begun and would come too late, but not where nothing has come to a report before."""
+        is_first = not self.end.epochs.are_known and not self._running.trains_beside(running)
+        reason = None if is_first else self.end.find_before(running.placement.groups)
+        if reason is None:
+            return None
+        self._waiting.put_back(self._running.remove(running.placement.key).work)
+        self._end_early(reason)
+        return Order(leave=frozenset(running.numbers))
+
     def _hear_start(self, running: RunningPlacement, group: RunningGroup, event: Started) -> Order | None:
         key = event.key, event.group
-        can_leave = self.end.steps_of_trial and not running.placement.as_ranks  # the other ranks have begun
+        has_company = self.end.epochs.have_begun if running.is_pack else self.end.steps_of_trial
+        can_leave = has_company and not running.placement.as_ranks  # the other ranks have begun
         if can_leave and (reason := self.end.find()) is not None:
-            self._end_early(reason)  # others have reported: who has not begun need not begin
+            self._end_early(reason)  # others have reported, or will: who has not begun need not begin
             return Order(leave=frozenset(group.numbers))
         self.end.epochs.begin(key)
         self._tally.advance(key, group.epoch, len(group.numbers))
@@ -380,7 +385,7 @@ class StudyConductor:
     def _restart(self, lanes: tuple[Lane, ...], event: Lost) -> None:
         """Let lanes train again that were lost with what trained them, or find out which of them is to blame."""
         if self._losses.judge(lanes) is Verdict.AGAIN:
-            self._tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
+            self._log.tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
             self._waiting.add_groups(list(cut_alike(lanes)))
         else:
             outcome = Outcome.OUT_OF_MEMORY if event.is_out_of_memory else Outcome.RAISED
@@ -390,6 +395,3 @@ class StudyConductor:
         if self.ended_early is None:
             self.ended_early = reason
             self._log.tell(reason)
-
-    def _tell_lanes(self, text: str, lanes: Sequence[Lane]) -> None:
-        self._log.tell(text, lanes, kind="lanes")

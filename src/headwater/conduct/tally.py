@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from headwater.conduct.standings import Standings
 from headwater.store import StudyInfo
-from headwater.trials import Lane, Pulse, Report, Status, TrialRecord
+from headwater.trials import Lane, Pulse, Report, Result, Status, TrialRecord, average_replicas
 
 WHOLE_SEARCHES = frozenset({"random", "grid", "tpe", "gp", "cmaes", "qmc", "Listed"})
 """Searches that leave every trial to come to its own end."""
@@ -34,6 +34,7 @@ class Tally:
         self.seconds_alone: float | None = None
         """What the steps so far would have taken one by one, as far as that was measured."""
         self.standings = Standings(info, known)
+        self._info = info
         self._metric = info.metric
         self._num_seeds = info.num_seeds
         self._num_total = num_total
@@ -113,6 +114,19 @@ class Tally:
             share_foreseen=self._share_foreseen,
             best_number=best_number,
             best_value=best_value,
+        )
+
+    def summarise(self, trials: Sequence[TrialRecord], storage: str) -> Result:
+        """Return what came of these trials, with the figures of the run."""
+        return Result(
+            study=self._info.name,
+            metric=self._metric,
+            mode=self._info.mode,
+            trials=average_replicas(trials, self._num_seeds),
+            storage=storage,
+            num_lane_steps=self.num_lane_steps,
+            seconds=self.seconds,
+            seconds_one_by_one=self.seconds_alone,
         )
 
     def _share_done(self) -> float:

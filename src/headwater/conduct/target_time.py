@@ -28,7 +28,7 @@ class TargetTime:
         self._tell = tell
         self._num_steps: float = training.num_steps or 0 if training else 0
         self._is_decided = False
-        self.reserve(0.0)
+        self._decide()
 
     @property
     def num_steps(self) -> float:
@@ -48,15 +48,21 @@ class TargetTime:
     def reserve(self, num_steps: float) -> float:
         """Return how many seconds to keep for the target: none where it does not fit; that is said once.
 
-        `num_steps` is how many steps a trial has turned out to take, 0 while none has shown it.
+        `num_steps` is how many steps a trial has turned out to take, 0 while none has shown it. Where it takes others
+        than its data loader tells of, whether the target fits is decided anew.
         """
+        is_new = num_steps not in (0, self._num_steps)
         self._num_steps = num_steps or self._num_steps
-        if self.seconds and not self._is_decided:
+        if num_steps and not self._is_decided:
             self._is_decided = True
-            self.fits = self.seconds <= self._deadline.seconds_left
+            if is_new:
+                self._decide()
             if not self.fits:
                 self._tell(self.explain())
         return MARGIN * self.seconds if self.fits else 0.0
+
+    def _decide(self) -> None:
+        self.fits = self.seconds <= self._deadline.seconds_left
 
     def count_fitting(self, most: int) -> int:
         """Return how many targets fit into the time left, at least one and `most` at most."""

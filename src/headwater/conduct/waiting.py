@@ -59,8 +59,11 @@ class WaitingLanes:
         """Let groups wait that are to stay as they are; they come first."""
         self._fixed.extendleft(reversed(groups))
 
-    def take(self) -> Work | None:
-        """Return what an idle device is to do; None while there is nothing."""
+    def take(self, *, has_time: bool = True) -> Work | None:
+        """Return what an idle device is to do; None while there is nothing.
+
+        Where there is no time, only what trials wait for is measured, and not what loading costs.
+        """
         self._arrange()
         for wanted in self._unsized:
             if wanted.kind not in self._measuring:
@@ -70,7 +73,7 @@ class WaitingLanes:
         waiting = [*self._fixed, *self._groups]
         if not waiting:
             return None
-        if not self._is_measuring_cost and self.packer.wants_cost(waiting):
+        if has_time and not self._is_measuring_cost and self.packer.wants_cost(waiting):
             self._is_measuring_cost = True
             return Work(purpose=Purpose.LOADING, groups=(waiting[0],))
         pack = self.packer.take(waiting)

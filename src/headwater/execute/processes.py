@@ -23,6 +23,7 @@ from headwater.execute.serving import (
     Idle,
     Message,
     Raised,
+    Ready,
     RunMessage,
     Told,
     encode_groups,
@@ -30,10 +31,12 @@ from headwater.execute.serving import (
 )
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
-from headwater.trials import Device, Lost, Order, Placement
+from headwater.trials import Device, Lost, Measured, Order, Placement, Starting
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
+LOOK_OFTEN_S = 0.1
+"""And so often whether a placement whose process is not ready yet is still wanted."""
 PARTING_S = 5.0
 """So long may a process take to end when its work is done."""
 
@@ -65,7 +68,8 @@ class ProcessExecutor:
             try:
                 self._place(conductor, briefs)
                 while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
-                    wait([worker.process.fileno() for worker in busy], LOOK_EVERY_S)
+                    is_ready = all(worker.has_begun for worker in busy)
+                    wait([worker.process.fileno() for worker in busy], LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
                     for worker in busy:
                         if worker.placement is not None and self._hear(worker, conductor):
                             self._place(conductor, briefs)
@@ -76,9 +80,15 @@ class ProcessExecutor:
                 worker.studies.clear()
 
     def close(self) -> None:
-        """Let all processes come to their ends."""
+        """Let all processes come to their ends; those that are not even ready need not."""
         for worker in self._workers.values():
-            worker.process.end(PARTING_S)
+            if worker.is_ready:
+                worker.process.dismiss()
+            else:
+                worker.process.kill()
+        until_s = time.perf_counter() + PARTING_S
+        for worker in self._workers.values():
+            worker.process.end(max(until_s - time.perf_counter(), 0.0))
         self._workers.clear()
 
     def _place(self, conductor: Conductor, briefs: Briefs) -> None:
@@ -89,7 +99,7 @@ class ProcessExecutor:
             for rank, name in enumerate(names):
                 if name not in self._workers:
                     self._workers[name] = _Worker(name)
-                self._workers[name].start(placement, briefs, rank)
+                self._workers[name].start(placement, briefs, rank, self._clock())
 
     def _is_busy(self, device: Device) -> bool:
         placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
@@ -98,6 +108,8 @@ class ProcessExecutor:
     def _hear(self, worker: _Worker, conductor: Conductor) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
         message = worker.hear()
+        if isinstance(message, Ready) or (message is None and not worker.has_begun):
+            return self._begin(worker, conductor)
         if message is None:
             return False
         if isinstance(message, Raised):
@@ -112,7 +124,30 @@ class ProcessExecutor:
             self._remove(event.key)
         elif message.awaits_order:
             worker.answer(order)
+        elif isinstance(event, Measured):
+            worker.finish()
         return not isinstance(event, QUIET)
+
+    def _begin(self, worker: _Worker, conductor: Conductor) -> bool:
+        """Have a process that is ready begin; tell whether its placement was called off, which may be before."""
+        assert worker.placement is not None
+        key = worker.placement.key
+        if conductor.hear(Starting(key=key, device=worker.name, time_s=self._clock())) is not None:
+            self._call_off(key)
+            return True
+        if worker.is_ready:
+            worker.begin(self._clock())
+        return False
+
+    def _call_off(self, key: int) -> None:
+        """Give up a placement that has not begun; processes that get ready for it may be wanted for another."""
+        for worker in list(self._workers.values()):
+            if worker.placement is None or worker.placement.key != key:
+                continue
+            if worker.has_begun:  # and waits for other ranks
+                worker.process.kill()
+                del self._workers[worker.name]
+            worker.placement = worker.message = None
 
     def _remove(self, key: int) -> None:
         """End the processes of a placement, one of which is gone."""
@@ -136,24 +171,57 @@ class _Worker:
         kind, _, place = name.partition(":")
         self.process = WorkerProcess(name, serve, environment={} if kind == "cpu" else {"CUDA_VISIBLE_DEVICES": place})
         self.placement: Placement | None = None
+        self.message: RunMessage | None = None
+        """What it is to run when it is ready."""
         self.studies: set[str] = set()
         """The studies whose briefs it has."""
+        self._num_learning = 0
 
-    def start(self, placement: Placement, briefs: Briefs, rank: int) -> None:
-        """Have a placement run there, as one of its ranks."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether it knows all that it was told of."""
+        return self._num_learning == 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was told to begin with its placement."""
+        return self.message is None
+
+    def start(self, placement: Placement, briefs: Briefs, rank: int, time_s: float) -> None:
+        """Have a placement run there, as one of its ranks, now or when the process is ready."""
         brief, packed = briefs.find(placement.study)
-        self.placement, self._space = placement, brief.space
+        self.placement, self._space, self._placed_s = placement, brief.space, time_s
+        placement = replace(placement, groups=encode_groups(placement.groups, brief.space))
+        self.message = RunMessage(placement, rank, briefs.name_meeting(placement.key))
         if placement.study not in self.studies:
             self.studies.add(placement.study)
+            self._num_learning += 1
             self.send(BriefMessage(placement.study, packed))
-        placement = replace(placement, groups=encode_groups(placement.groups, brief.space))
-        self.send(RunMessage(placement, rank, briefs.name_meeting(placement.key)))
+        if self.is_ready:
+            self.begin(time_s)
+
+    def begin(self, time_s: float) -> None:
+        """Have the process run its placement; the time that it took to get ready is gone."""
+        assert self.message is not None
+        message, self.message = self.message, None
+        if (left_s := message.placement.seconds_left) is not None:
+            left_s -= time_s - self._placed_s
+            message = replace(message, placement=replace(message.placement, seconds_left=left_s))
+        self.send(message)
 
     def answer(self, order: Order | None) -> None:
         """Give the process the order that it waits for."""
         if order is not None and order.join:
             order = replace(order, join=encode_groups(order.join, self._space))
         self.send(Answer(order))
+
+    def finish(self) -> None:
+        """Take in that a measurement is over, which the process says at once: what follows may be for it too."""
+        with suppress(LineLost):
+            message = self.process.receive()
+            if isinstance(message, Raised):
+                raise message.error
+            self.placement = None
 
     def send(self, message: Message) -> None:
         """Send; that the process is gone is noticed when it is listened to."""
@@ -167,6 +235,7 @@ class _Worker:
         try:
             if self.process.has_message():
                 message: Message = self.process.receive()
+                self._num_learning -= isinstance(message, Ready)
                 return message
             if is_alive:
                 return None

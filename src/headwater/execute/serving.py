@@ -27,6 +27,7 @@ from headwater.trials import (
     Reported,
     Saved,
     Started,
+    Starting,
     Stepped,
     TrialGroup,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from headwater.train.ranks import RankGroup
     from headwater.train.worker import Worker
 
-QUIET = (Expected, Noted, Stepped)
+QUIET = (Expected, Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 
@@ -78,6 +79,11 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """From a worker: it knows a study that it was told of."""
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """From a worker: its placement is over."""
 
@@ -89,7 +95,7 @@ class Raised:
     error: BaseException
 
 
-Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Idle | Raised | FileRequest | FileAnswer
+Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Ready | Idle | Raised | FileRequest | FileAnswer
 
 
 def serve(line: TwoWay) -> None:
@@ -104,6 +110,7 @@ def serve(line: TwoWay) -> None:
         message = line.receive()
         if isinstance(message, BriefMessage):
             worker.learn(message, line)
+            line.send(Ready())
         else:
             line.send(worker.run(message, line))
 

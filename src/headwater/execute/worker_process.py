@@ -6,6 +6,7 @@ leaves Ctrl-C to it, and ends when it is gone.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -131,6 +132,10 @@ class WorkerProcess:
         self._process.wait()
         self._line.close()
 
+    def dismiss(self) -> None:
+        """Give up the line, at which the process comes to its end by itself."""
+        self._line.close()
+
     def end(self, timeout_s: float) -> None:
         """Give up the line, let the process come to its end by itself, and end it if it takes too long."""
         self._line.close()
@@ -153,6 +158,15 @@ def work_for_parent(handle: int, parent: int) -> None:
         module, name = line.receive()
         serve: Any = reduce(getattr, name.split("."), import_module(module))
         serve(line)
+    _leave()
+
+
+def _leave() -> None:
+    """End without taking the interpreter apart: with torch in it that takes seconds, and the parent waits."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def _watch_parent(parent: int) -> None:

@@ -13,6 +13,7 @@ from headwater.trials.events import (
     Reported,
     Saved,
     Started,
+    Starting,
     Stepped,
 )
 from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
@@ -84,6 +85,7 @@ __all__ = [
     "SpanPurpose",
     "StartCheck",
     "Started",
+    "Starting",
     "StatesPlace",
     "Status",
     "Stepped",

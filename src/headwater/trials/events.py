@@ -34,6 +34,11 @@ class GroupEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Starting(Event):
+    """Whoever is to run a placement is not ready yet, or is only now; an order in which all leave calls it off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started(GroupEvent):
     """A group is about to train."""
 
