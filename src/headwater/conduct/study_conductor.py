@@ -82,7 +82,7 @@ class StudyConductor:
         if not self._devices.issuperset(names):
             self._devices.update(names)
             self._waiting.share_among(len(self._devices))
-        for devices in [tuple(names)] if self._setup.spreads and names else [(name,) for name in names]:
+        for devices in [tuple(names)] if self._setup.spreads and names else zip(names, strict=True):
             work = self._find_work()
             if work is None:
                 break
