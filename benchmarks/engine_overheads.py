@@ -254,9 +254,7 @@ def main() -> None:
     for _ in range(options.repeats):
         rounds.append({who: measure_apart(who, options.peers_python) for who in LOOPS})
         loads.append(f"{os.getloadavg()[1]:.1f}")
-    print(
-        f"{options.repeats} interleaved rounds, one worker each, on {os.cpu_count()} cores that had other work too: the load"
-    )
+    print(f"{options.repeats} interleaved rounds, one worker each, on {os.cpu_count()} busy cores: the load")
     print(f"was {', '.join(loads)}. Headwater and Optuna write to SQLite files.\n")
     print("\n".join(show_rows(rounds)), flush=True)
 
