@@ -127,7 +127,7 @@ def run_ray_tune(who: str, request: Request) -> Costs:
             tune.report({"loss": config["lr"], "began": began, "at": time.perf_counter()})
 
     os.environ |= {"RAY_worker_niceness": "0"}
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:
         times = ReportTimes(tune.Callback)
         tuner = tune.Tuner(
