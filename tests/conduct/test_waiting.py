@@ -154,3 +154,19 @@ def test_a_group_that_refuses_a_pack_trains_alone_and_so_do_all_others() -> None
     group = TrialGroup(lanes=tuple(make_lanes([7])))
     waiting.refuse_packs([group], "it reads its own files")
     assert [numbers_of(waiting.take()) for _ in range(4)] == [[(7,)], [(0,)], [(1,)], [(2,)]]
+
+
+def test_lanes_that_wait_are_counted_whatever_becomes_of_them() -> None:
+    waiting = make_waiting()
+    waiting.add(make_lanes(range(5)))
+    first = waiting.take()
+    assert first is not None
+    assert waiting.num_lanes == 3
+    waiting.put_back(first)
+    waiting.add_groups([TrialGroup(lanes=tuple(make_lanes([7])))])
+    assert waiting.num_lanes == 6
+    waiting.part(Ending(outcome=Outcome.RAISED, lanes=tuple(make_lanes([8, 9])), error="boom"))
+    assert waiting.num_lanes == 8
+    taken = [waiting.take() for _ in range(7)]
+    assert sum(len(group) for work in taken if work is not None for group in work.groups) == 8
+    assert waiting.num_lanes == 0

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import StoreError
 from headwater.space import Config
-from headwater.store import Batch, NewTrial, Note, Store, StudyInfo, Transition, open_store
+from headwater.store import Batch, NewTrial, Note, Runner, Store, StudyInfo, Transition, open_store
 from headwater.trials import Arrival, Report, Status, TrialRecord
 
 CLOCK_S = 1_700_000_000.5
@@ -279,3 +279,26 @@ def test_stores_in_memory_are_separate() -> None:
     with open_store() as first, open_store("memory:") as second:
         first.create_study(StudyInfo(name="only here", metric="loss", mode="min", seed=0))
         assert second.studies() == []
+
+
+def test_what_is_written_late_is_there_for_whoever_reads_in_the_order_of_writing() -> None:
+    with open_store(clock=lambda: CLOCK_S) as store:
+        study_id = store.create_study(StudyInfo(name="first", metric="a", mode="max", seed=0))
+        add_trials(store, study_id, 2)
+        for number, epoch in [(0, 1), (1, 1), (0, 2)]:
+            store.write_late(study_id, Batch(reports=(report(number, epoch, a=epoch),)))
+        store.write_late(study_id, Batch(notes=(Note(kind="k", text="late"),)))
+        assert [note.text for note in store.notes(study_id)] == ["late"]
+        assert [record.epochs for record in store.trials(study_id)] == [2, 1]
+        assert [record.epochs for record in store.trials(study_id)] == [2, 1], "it is written once"
+
+
+def test_a_study_of_which_something_was_reported_late_is_not_discarded() -> None:
+    with open_store() as store:
+        study_id = store.create_study(StudyInfo(name="first", metric="a", mode="max", seed=0))
+        add_trials(store, study_id, 1)
+        fence = store.take_lease(study_id, Runner.here(), instead_of=None)
+        assert fence is not None
+        store.write_late(study_id, Batch(reports=(report(0, 1, a=1.0),)))
+        store.discard_unreported(study_id, fence=fence)
+        assert [info.name for info in store.studies()] == ["first"]

@@ -95,7 +95,7 @@ class Packer:
 
     def take(self, waiting: Sequence[TrialGroup]) -> list[TrialGroup]:
         """Return those of the waiting groups that train next, with the first of them."""
-        mates = self._find_mates(waiting)
+        mates = [] if self._packing is None else self._find_mates(waiting)
         if self._packing is None or len(mates) < 2:
             return [waiting[0]]
         if self._packing is not Packing.COST:
@@ -120,7 +120,8 @@ class Packer:
         cost = self._cost
         if cost is None or cost.unit is None:
             return [mates[0]]
-        units = [_resize(cost.unit, len(group) / len(mates[0])) for group in mates]
+        sizes = {size: _resize(cost.unit, size / len(mates[0])) for size in {len(group) for group in mates}}
+        units = [sizes[len(group)] for group in mates]
         packs = pack_by_cost(units, cost.switch_s, NUM_AHEAD, self._find_room(units, cost.room_bytes))
         chosen = next(places for places in packs if 0 in places)
         saved = predict_pack([units[place] for place in chosen], cost.switch_s, NUM_AHEAD).improvement

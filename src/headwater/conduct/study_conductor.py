@@ -65,7 +65,7 @@ class StudyConductor:
         self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
         self._learning = Learning(setup, self._waiting)
-        self._flow = open_flow(setup, self._waiting.grouper, self._tell_lanes)
+        self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_lanes)
         self._has_begun = any(record.history for record in setup.known)
 
     def begin(self) -> None:

@@ -36,6 +36,7 @@ class WaitingLanes:
         self._unsized: list[Unsized] = []
         self._groups: deque[TrialGroup] = deque()
         self._fixed: deque[TrialGroup] = deque()
+        self._num_grouped = 0
         self._measuring: set[Key] = set()
         self._is_measuring_cost = False
         self._is_stale = False
@@ -43,7 +44,7 @@ class WaitingLanes:
     @property
     def num_lanes(self) -> int:
         """How many lanes wait."""
-        return len(self._lanes) + sum(len(group) for group in (*self._groups, *self._fixed))
+        return len(self._lanes) + self._num_grouped
 
     def share_among(self, num_devices: int) -> None:
         """Have lanes shared out among so many devices."""
@@ -58,6 +59,7 @@ class WaitingLanes:
     def add_groups(self, groups: Sequence[TrialGroup]) -> None:
         """Let groups wait that are to stay as they are; they come first."""
         self._fixed.extendleft(reversed(groups))
+        self._num_grouped += sum(len(group) for group in groups)
 
     def take(self, *, has_time: bool = True) -> Work | None:
         """Return what an idle device is to do; None while there is nothing.
@@ -128,6 +130,7 @@ class WaitingLanes:
         self.add_groups(groups)
         if not groups:
             self._groups.appendleft(TrialGroup(lanes=ending.lanes))  # they are first when all are cut anew
+            self._num_grouped += len(ending.lanes)
         self._is_stale = True
 
     def refuse_packs(self, groups: Sequence[TrialGroup], reason: str) -> None:
@@ -145,9 +148,15 @@ class WaitingLanes:
         self._groups = deque(found.groups)
         self._unsized = list(found.unsized)
         self._lanes = [lane for wanted in found.unsized for lane in wanted.lanes]
+        self._num_grouped = sum(len(group) for group in (*self._groups, *self._fixed))
         self._is_stale = False
 
     def _remove(self, groups: Sequence[TrialGroup]) -> None:
+        self._num_grouped -= sum(len(group) for group in groups)
+        first = self._fixed or self._groups
+        if len(groups) == 1 and groups[0] is first[0]:
+            first.popleft()
+            return
         chosen = {id(group) for group in groups}
         self._fixed = deque(group for group in self._fixed if id(group) not in chosen)
         self._groups = deque(group for group in self._groups if id(group) not in chosen)

@@ -1,4 +1,4 @@
-"""Writing one study's record: one transaction per event of a group.
+"""Writing one study's record: one transaction per event of a group, or in memory for all until somebody reads.
 
 A configuration is stored twice: as codes, which the space turns back into the very values, and as a reader without the
 space can be shown it. With it go the domains that conditions chose for it, which the study's own description lacks.
@@ -69,7 +69,10 @@ class Recorder:
 
     def _write(self, batch: Batch) -> None:
         batch, self._spans = replace(batch, spans=tuple(self._spans)), []
-        self.store.write(self.info.id, batch, fence=self._fence)
+        if self.store.is_shared:
+            self.store.write(self.info.id, batch, fence=self._fence)
+        else:
+            self.store.write_late(self.info.id, batch)
 
     @property
     def _fence(self) -> int | None:

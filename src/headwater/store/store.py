@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from headwater.errors import NameTakenError, StoreError
@@ -43,6 +44,12 @@ def open_store(url: str | Path | None = None, *, create: bool = True, clock: Cal
 _INSERT_TRANSITIONS = insert(TRANSITIONS)
 _INSERT_NOTES = insert(NOTES)
 _INSERT_SPANS = insert(SPANS)
+_SELECT_LEASE = (
+    select(LEASES.c.fence, LEASES.c.host, LEASES.c.pid)
+    .where(LEASES.c.study_id == bindparam("study"))
+    .with_for_update(read=True)
+)
+"""Built once: every write asks."""
 
 
 class Store:
@@ -56,6 +63,7 @@ class Store:
         self._database = database
         self._clock = clock
         self._insert_reports = insert_once(REPORTS, database.writer)
+        self._late: deque[tuple[int, Batch, float]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +97,7 @@ class Store:
 
     def discard_unreported(self, study_id: int, *, fence: int) -> None:
         """Take a study out again of which nothing was reported; one that has reports stays."""
+        self._catch_up()
         with self._writing(f"study {study_id} is not in the store", study_id, fence) as connection:
             if connection.execute(select(REPORTS.c.epoch).where(REPORTS.c.study_id == study_id).limit(1)).first():
                 return
@@ -199,17 +208,38 @@ class Store:
         Of two reports on the same epoch of a trial the first stays: an epoch that was trained again after a crash
         may be reported again. Transitions and notes are all kept, in the order of writing.
         """
-        now = self._clock()
-        reports = [rows.write_report(study_id, report, now) for report in batch.reports]
-        transitions = [rows.write_transition(study_id, transition, now) for transition in batch.transitions]
-        notes = [rows.write_note(study_id, note, now) for note in batch.notes]
-        spans = [rows.write_span(study_id, span) for span in batch.spans]
         conflict = f"study {study_id} lacks a trial that this batch is about; add_trials comes first"
         with self._writing(conflict, study_id, fence) as connection:
-            _insert(connection, self._insert_reports, reports)
-            _insert(connection, _INSERT_TRANSITIONS, transitions)
-            _insert(connection, _INSERT_NOTES, notes)
-            _insert(connection, _INSERT_SPANS, spans)
+            self._insert_batches(connection, [(study_id, batch, self._clock())])
+
+    def write_late(self, study_id: int, batch: Batch) -> None:
+        """Record a batch in memory, together with others before anything is read: thousands in one transaction.
+
+        Only for a store that no other process can open, of which a crash leaves nothing in any case.
+        """
+        assert not self.is_shared
+        self._late.append((study_id, batch, self._clock()))
+
+    def _catch_up(self) -> None:
+        """Write what came late."""
+        if not self._late:
+            return
+        with self._writing("a study lacks a trial that a batch is about; add_trials comes first") as connection:
+            batches = []
+            while self._late:
+                batches.append(self._late.popleft())
+            self._insert_batches(connection, batches)
+
+    def _insert_batches(self, connection: Connection, batches: Sequence[tuple[int, Batch, float]]) -> None:
+        """Insert batches of studies, each with its time."""
+        reports = [rows.write_report(key, report, now) for key, batch, now in batches for report in batch.reports]
+        moves = [rows.write_transition(key, move, now) for key, batch, now in batches for move in batch.transitions]
+        notes = [rows.write_note(key, note, now) for key, batch, now in batches for note in batch.notes]
+        spans = [rows.write_span(key, span) for key, batch, now in batches for span in batch.spans]
+        _insert(connection, self._insert_reports, reports)
+        _insert(connection, _INSERT_TRANSITIONS, moves)
+        _insert(connection, _INSERT_NOTES, notes)
+        _insert(connection, _INSERT_SPANS, spans)
 
     def trials(
         self, study_id: int, decode: Decode | None = None, damaged: list[str] | None = None
@@ -320,6 +350,7 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        self._catch_up()
         try:
             with self._database.reader.begin() as connection:
                 yield connection
@@ -330,8 +361,7 @@ class Store:
 
 def _require_lease(connection: Connection, study_id: int, fence: int) -> None:
     """Raise unless the lease is still that of this fence; until the transaction ends, nobody can take it."""
-    query = select(LEASES.c.fence, LEASES.c.host, LEASES.c.pid).where(LEASES.c.study_id == study_id)
-    row = connection.execute(query.with_for_update(read=True)).first()
+    row = connection.execute(_SELECT_LEASE, {"study": study_id}).first()
     if row is None or row.fence != fence:
         other = "nobody" if row is None else f"process {row.pid} on {row.host}"
         raise StoreError(

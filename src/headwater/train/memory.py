@@ -22,6 +22,10 @@ GARBAGE_BYTES = 1 << 26
 GARBAGE_SHARE = 0.1
 """The same where less is free, as a share of that."""
 
+SLIGHT_BYTES = 1 << 20
+"""What it has grown by less than this since it was last found to be little is not looked at: to ask what is free takes
+longer than a small trial."""
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers by which glibc's malloc.h calls these settings."""
 
@@ -44,8 +48,12 @@ class Clearing:
     memory is held. To look for them takes a fifth of a second, so it is done where memory has grown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: Callable[[], int] | None = None, free: Callable[[], int | None] | None = None) -> None:
+        self._held = held or _held_bytes
+        self._free = free or _free_bytes
         self._least: int | None = None
+        self._passed = 0
+        """What was held when that was last found to be little."""
 
     def clear(self, *, is_urgent: bool = False) -> None:
         """Give back what is free; look for circles where that is not enough, or where memory has run out."""
@@ -55,14 +63,20 @@ class Clearing:
         if is_urgent or (self._least is not None and self._has_grown()):
             gc.collect()
             return_freed_memory()
-        self._least = _held_bytes()
+        self._least = self._passed = self._held()
 
     def _has_grown(self) -> bool:
         if self._least is None:
             return True
-        free = available_bytes(torch.device("cpu"))
+        held = self._held()
+        if held <= self._passed + SLIGHT_BYTES:
+            return False
+        free = self._free()
         most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
-        return _held_bytes() > self._least + most
+        if held > self._least + most:
+            return True
+        self._passed = held
+        return False
 
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
@@ -109,6 +123,10 @@ def _held_bytes() -> int:
     """Return what this process holds, here and on the GPU; 0 where the system does not tell."""
     on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
     return (_read(_STATUS, "VmRSS") or 0) + on_gpu
+
+
+def _free_bytes() -> int | None:
+    return available_bytes(torch.device("cpu"))
 
 
 def _free_addresses() -> int | None:

@@ -1,0 +1,72 @@
+"""When what ended groups have left behind is cleared away."""
+
+from __future__ import annotations
+
+import weakref
+
+from headwater.train.memory import GARBAGE_BYTES, SLIGHT_BYTES, Clearing
+
+
+class Circle:
+    """Holds itself, so that only a search for circles frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+class Machine:
+    """A process that holds so much, on a machine where so much is free."""
+
+    def __init__(self) -> None:
+        self.held = 10 * GARBAGE_BYTES
+        self.free = 100 * GARBAGE_BYTES
+        self.num_asked = 0
+
+    def tell_free(self) -> int:
+        self.num_asked += 1
+        return self.free
+
+    def open_clearing(self) -> Clearing:
+        clearing = Clearing(lambda: self.held, self.tell_free)
+        clearing.clear()
+        return clearing
+
+
+def has_cleared(clearing: Clearing) -> bool:
+    circle = weakref.ref(Circle())
+    clearing.clear()
+    return circle() is None
+
+
+def test_what_has_grown_by_little_is_not_worth_asking_what_is_free() -> None:
+    machine = Machine()
+    clearing = machine.open_clearing()
+    machine.held += SLIGHT_BYTES
+    assert not has_cleared(clearing)
+    assert machine.num_asked == 0
+
+
+def test_what_was_found_to_be_little_is_not_asked_about_again() -> None:
+    machine = Machine()
+    clearing = machine.open_clearing()
+    machine.held += GARBAGE_BYTES // 2
+    assert not any(has_cleared(clearing) for _ in range(10))
+    assert machine.num_asked == 1
+
+
+def test_what_grows_by_little_at_a_time_is_cleared_when_it_is_much() -> None:
+    machine = Machine()
+    clearing = machine.open_clearing()
+    num_small = 0
+    while not has_cleared(clearing):
+        machine.held += 2 * SLIGHT_BYTES
+        num_small += 1
+    assert num_small == GARBAGE_BYTES // (2 * SLIGHT_BYTES) + 1
+
+
+def test_where_little_is_free_less_is_much() -> None:
+    machine = Machine()
+    clearing = machine.open_clearing()
+    machine.free = GARBAGE_BYTES
+    machine.held += GARBAGE_BYTES // 5
+    assert has_cleared(clearing)
