@@ -60,7 +60,8 @@ def test_results_are_those_of_one_process(
     with open_store(tmp_path / "study.db") as store:
         spans = store.spans(store.study("wide"))
     places = [(span.trials, span.begin_s) for span in spans]
-    assert any(len(trials) == 1 and places.count((trials, begin_s)) == 2 for trials, begin_s in places)
+    if search == "halving":  # its last trial is left alone with two devices
+        assert any(len(trials) == 1 and places.count((trials, begin_s)) == 2 for trials, begin_s in places)
 
 
 def assert_same(first: Result, second: Result) -> None:
