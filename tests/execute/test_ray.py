@@ -8,14 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests import memory_lab
 from tests.execute.calling import python_environment
 from tests.execute.clusters import add_node, await_truth, count_reserved, open_cluster
 from tests.execute.lab import StayingExecutor
@@ -68,11 +66,17 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[StayingExecutor]:
+    before = list_copies()
     executor = StayingExecutor(hw.RayExecutor())
     yield executor
     executor.end()
     await_truth(lambda: count_reserved() == 0)  # Ray gives them back in its own time
-    assert not list(Path("/tmp").glob("headwater-copies-*/*"))
+    assert list_copies() <= before
+
+
+def list_copies() -> set[Path]:
+    """Return the copies of data files on this machine; others may have some too."""
+    return set(Path("/tmp").glob("headwater-copies-*/*"))
 
 
 def assert_same(first: Result, second: Result, lanes: int) -> None:
@@ -179,11 +183,19 @@ def test_a_worker_that_is_killed_changes_nothing(executor: StayingExecutor, tmp_
 
 
 def test_a_worker_that_is_killed_counts_as_out_of_memory(executor: StayingExecutor) -> None:
-    hunted = memory_lab.study(partial(memory_lab.train_hunted, os.getpid()), executor=executor)
-    found = memory_lab.describe(replace(hunted, space={"lr": hw.grid(memory_lab.LR[:12])}))
-    assert found["statuses"] == [Status.COMPLETED] * 12
-    assert "6 lanes in a group ran out of memory; at most 3 from now on (all trials)" in found["notes"]
-    assert max(found["sizes"]) == 3
+    here, most_lanes = os.getpid(), 2
+
+    def hunted(trial: hw.Trial) -> None:
+        """Be killed, as Linux does, where there are too many lanes for a process that is not here."""
+        if len(trial.lanes) > most_lanes and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        train(trial)
+
+    study = replace(STUDY, train=hunted)
+    result = replace(study, executor=executor).run(num_trials=12)
+    notes = {note for trial in result.trials for note in trial.notes}
+    assert any("in a group ran out of memory; at most 2 from now on" in note for note in notes)
+    assert_same(result, study.run(num_trials=12), 4)
 
 
 def test_a_node_that_dies_changes_nothing(executor: StayingExecutor, cluster: Any, tmp_path: Path) -> None:

@@ -32,10 +32,6 @@ class KeptCluster:
         """Wait until no placement group is held and no actor runs; say what is left if that takes too long."""
         return self._ask("empty")
 
-    def end(self) -> None:
-        """Let the cluster go."""
-        self._keeper.communicate()
-
     def _ask(self, what: str) -> str:
         assert self._keeper.stdin is not None
         self._keeper.stdin.write(f"{what}\n")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.execute.calling import python_environment
 from tests.faults.campaign import list_cases, try_fault
-from tests.faults.clusters import find_cluster
 from tests.faults.kinds import KINDS, can_be_tried, mount
 from tests.faults.records import compare
 from tests.faults.runs import Case
@@ -23,20 +22,8 @@ APART = [
     Case("kill of a worker", "ranks", "processes", 1002),
     Case("kill of the study", "packs", "processes", 1003),
     Case("out of memory", "asha", "processes", 1004),
-    Case("kill of the study", "ranks", "ray", 1005),
-    Case("kill of a Ray actor", "packs", "ray", 1006),
-    Case("kill of a raylet", "ranks", "ray", 1007),
 ]
 """Groups, packs and trials on two devices, in processes that can die without their study."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """The Ray cluster of those who need one ends with them."""
-    yield
-    if find_cluster.cache_info().currsize:
-        find_cluster().end()
-        find_cluster.cache_clear()
 
 
 @pytest.mark.parametrize("case", list_cases(2 * len(EVERYWHERE), 1000, EVERYWHERE, executors=HERE), ids=str)
@@ -50,6 +37,30 @@ def test_a_study_whose_processes_die_ends_as_one_left_alone_and_leaves_nothing(c
     if not can_be_tried(case.kind):
         pytest.skip("no control group can be made here")
     assert try_fault(case).problem == ""
+
+
+@pytest.mark.timeout(600)
+def test_studies_on_ray_end_as_those_left_alone_and_leave_nothing() -> None:
+    """In a process of its own: one that has used Ray cannot be forked."""
+    pytest.importorskip("ray")
+    kinds = ["kill of the study", "kill of a Ray actor", "kill of a raylet"]
+    options = [
+        "--num",
+        "3",
+        "--jobs",
+        "1",
+        "--seed",
+        "1005",
+        "--search",
+        "ranks",
+        "--executor",
+        "ray",
+        "--kind",
+        *kinds,
+    ]
+    command = [sys.executable, "-m", "tests.faults", *options]
+    done = subprocess.run(command, env=python_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_difference_is_found() -> None:
