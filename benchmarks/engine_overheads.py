@@ -1,9 +1,8 @@
 """What the engine costs: a placement on a warm worker, a report of a group, and 1,000 trials that only report.
 
 Run `python benchmarks/engine_overheads.py --peers-python PATH`, where PATH is an interpreter that has Ray Tune too. All
-take turns in one run, each in a process of its own with one worker; the committed table is
-benchmarks/engine_overheads.md. Trials say when they report, on the clock that all processes of a machine share, so that
-nothing but the gaps between reports is measured:
+take turns in one run, each in a process of its own with one worker. Trials say when they report, on the clock that all
+processes of a machine share, so that nothing but the gaps between reports is measured:
 
 - *a report* is the time from one report of a trial to its next, with nothing in between;
 - *a placement* is the time from the last report of a trial to the first line of the next one's function: that report,
