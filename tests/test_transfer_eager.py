@@ -66,7 +66,7 @@ class Noting:
         self._placed = placed
         self.brief: Callable[[str], Brief] = conductor.brief
         self.hear: Callable[[Event], Order | None] = conductor.hear
-        self.regroup = conductor.regroup
+        self.regroup, self.foresee = conductor.regroup, conductor.foresee
         self._place = conductor.place
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:

@@ -185,6 +185,9 @@ class Observer:
     def brief(self, study: str) -> Brief:
         return self._conductor.brief(study)
 
+    def foresee(self) -> float | None:
+        return self._conductor.foresee()
+
     def regroup(self) -> None:
         self._conductor.regroup()
 

@@ -45,6 +45,9 @@ class _WatchedConductor:
     def brief(self, study: str) -> Brief:
         return self._conductor.brief(study)
 
+    def foresee(self) -> float | None:
+        return self._conductor.foresee()
+
     def regroup(self) -> None:
         self._conductor.regroup()
 

@@ -21,6 +21,9 @@ class Conductor(Protocol):
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
         """Return what these devices are to do now; each is in one placement at most, and some may stay idle."""
 
+    def foresee(self) -> float | None:
+        """Return how many seconds all that is left takes on what it has now; None where that is open."""
+
     def regroup(self) -> None:
         """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
 

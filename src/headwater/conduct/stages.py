@@ -112,6 +112,10 @@ class Measuring:
             )
         ]
 
+    def foresee(self) -> float | None:
+        """Return nothing: nobody has timed it."""
+        return None
+
     def regroup(self) -> None:
         """Do nothing: what is measured is soon over."""
 

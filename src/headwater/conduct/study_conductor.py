@@ -55,6 +55,7 @@ class StudyConductor:
         self._setup = setup
         self._info = setup.recorder.info
         self._tally = Tally(self._info, setup.limits.num_trials, setup.known, setup.limits.deadline.clock)
+        self.foresee = self._tally.foresee
         self._log = StudyLog(setup.recorder, self._tally, setup.watcher, setup.listeners)
         self._states = open_states(setup)
         self._trials = StudyTrials(setup.searcher, setup.limits, self._log, self._states, setup.known)
@@ -84,10 +85,11 @@ class StudyConductor:
             self._waiting.share_among(len(self._devices))
         self._waiting.add_groups(self._flow.release(names, is_running=self.is_running))
         works = self._take_works(len(names))
-        widths = [len(names)] if self._setup.spreads else self._flow.share(works, len(names))
+        widths = [len(names)] * len(works) if self._setup.spreads else self._flow.share(works, len(names))
         devices = iter(names)
-        shares = zip(works, widths, strict=False)  # without work, nothing is shared
-        placements = [self._start(work, tuple(islice(devices, width))) for work, width in shares]
+        placements = [
+            self._start(work, tuple(islice(devices, width))) for work, width in zip(works, widths, strict=True)
+        ]
         self._flow.note_idle(devices)
         return placements
 

@@ -97,6 +97,11 @@ class Tally:
         if seconds_per_step is not None:
             self.seconds_alone = (self.seconds_alone or 0.0) + num_lane_steps * seconds_per_step
 
+    def foresee(self) -> float | None:
+        """Return how many seconds the rest takes if it goes on like this; None where it is open how much there is."""
+        share = self.pulse().share_foreseen
+        return None if share is None else self.seconds * (1 - share) / share
+
     def pulse(self) -> Pulse:
         """Sum up."""
         if self._is_stale:

@@ -101,6 +101,10 @@ class TransferConductor:
         for stage in self._stages:
             stage.refuse()
 
+    def foresee(self) -> float | None:
+        """Return nothing: how long the target takes is open."""
+        return None
+
     def regroup(self) -> None:
         """Have all that trains now be placed anew after its next report."""
         for stage in self._stages:

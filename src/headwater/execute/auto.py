@@ -12,7 +12,7 @@ from headwater.trials import Device
 
 PATIENCE_S = 10.0
 """So long does this process train alone: most studies of small models are over by then, and a worker process takes a
-few seconds to start."""
+few seconds to start. One that will be over in as long again stays here too."""
 
 
 class AutoExecutor:
@@ -45,9 +45,14 @@ class AutoExecutor:
     def run(self, conductor: Conductor) -> None:
         """Run here until it is over, or has taken too long."""
         since = time.perf_counter()
+        has_ended = False
 
         def is_over() -> bool:
-            return time.perf_counter() - since > self._patience_s
+            nonlocal has_ended
+            if not has_ended and time.perf_counter() - since > self._patience_s:
+                left_s = conductor.foresee()
+                has_ended = left_s is None or left_s > self._patience_s
+            return has_ended
 
         if not self._inline.run_until(conductor, is_over if len(self.list_devices()) > 1 else lambda: False):
             self._processes.run(conductor)
