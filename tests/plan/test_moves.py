@@ -12,7 +12,13 @@ from headwater.plan.speeds import Speeds
 from headwater.plan.surface import Shape, Surface
 
 KIND = ("relu",)
-CHEAP = replace(Surface().with_steps(KIND, {1: 1.0, 2: 1.1, 4: 1.3, 8: 3.0, 16: 8.0}), change_s=1.0)
+STEPS = {1: 1.0, 2: 1.1, 4: 1.3, 8: 3.0, 16: 8.0}
+CHEAP = Surface(steps={KIND: STEPS}, change_s=1.0)
+
+
+def make_tried(seconds: float) -> Surface:
+    """Return a surface on which a trial of 10 s has taken so long on two devices."""
+    return Surface(steps={KIND: STEPS}, epochs={KIND: {Shape(1): 10.0, Shape(1, 2): seconds}}, change_s=1.0)
 
 
 def make_group(key: int, num_lanes: int = 1, num_devices: int = 1, seconds: float = 100.0) -> GroupTime:
@@ -47,7 +53,7 @@ def test_the_trial_that_holds_up_the_rest_gets_the_device() -> None:
 
 
 def test_more_devices_go_to_several_trials_where_one_cannot_use_them_all() -> None:
-    tried = CHEAP.with_epoch(KIND, Shape(1), 10.0).with_epoch(KIND, Shape(1, 2), 7.0)
+    tried = make_tried(7.0)
     groups = [make_group(0), make_group(1)]
     assert place(choose_moves(groups, 3, tried)) == {0: (1, 2), 1: (1, 2)}
 
@@ -61,7 +67,7 @@ def test_a_trial_that_is_about_to_end_stays_as_it_is() -> None:
 
 
 def test_devices_that_were_of_no_use_are_not_given_again() -> None:
-    tried = CHEAP.with_epoch(KIND, Shape(1), 10.0).with_epoch(KIND, Shape(1, 2), 9.9)
+    tried = make_tried(9.9)
     assert choose_moves([make_group(0)], 1, tried) == []
 
 

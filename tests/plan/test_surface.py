@@ -9,7 +9,15 @@ import pytest
 from headwater.plan.surface import PRIOR_SCALING, Shape, Surface, cut_evenly, read_between
 
 KIND = ("relu",)
-MEASURED = Surface().with_steps(KIND, {1: 1.0, 4: 1.6, 16: 4.0})
+
+
+def make_surface(**epochs: float) -> Surface:
+    """Return a surface with steps that were measured, and epochs that were trained: lanes_devices=seconds."""
+    surface = Surface(steps={KIND: {1: 1.0, 4: 1.6, 16: 4.0}})
+    for name, seconds in epochs.items():
+        num_lanes, num_devices = map(int, name.removeprefix("on").split("_"))
+        surface.add_epoch(KIND, Shape(num_lanes, num_devices), seconds)
+    return surface
 
 
 def test_between_measured_sizes_a_line_is_drawn_and_beyond_them_nothing_is_known() -> None:
@@ -21,40 +29,43 @@ def test_between_measured_sizes_a_line_is_drawn_and_beyond_them_nothing_is_known
 
 
 def test_lanes_are_compared_by_the_steps_that_were_measured() -> None:
-    assert MEASURED.compare(KIND, Shape(16), Shape(4)) == pytest.approx(0.4)
-    assert MEASURED.compare(KIND, Shape(4), Shape(4)) == 1.0
-    assert MEASURED.compare(KIND, Shape(32), Shape(16)) == math.inf
-    assert MEASURED.compare(("gelu",), Shape(16), Shape(4)) == math.inf
+    assert make_surface().compare(KIND, Shape(16), Shape(4)) == pytest.approx(0.4)
+    assert make_surface().compare(KIND, Shape(4), Shape(4)) == 1.0
+    assert make_surface().compare(KIND, Shape(32), Shape(16)) == math.inf
+    assert make_surface().compare(("gelu",), Shape(16), Shape(4)) == math.inf
 
 
 def test_epochs_that_were_trained_count_for_more_than_steps_that_were_tried() -> None:
-    surface = MEASURED.with_epoch(KIND, Shape(16), 10.0).with_epoch(KIND, Shape(4), 9.0)
+    surface = make_surface(on16_1=10.0, on4_1=9.0)
     assert surface.compare(KIND, Shape(16), Shape(4)) == pytest.approx(0.9)
 
 
 def test_a_newer_epoch_replaces_half_of_what_was_known() -> None:
-    surface = Surface().with_epoch(KIND, Shape(1), 10.0).with_epoch(KIND, Shape(1), 12.0)
+    surface = make_surface(on1_1=10.0)
+    surface.add_epoch(KIND, Shape(1), 12.0)
     assert surface.epochs[KIND][Shape(1)] == 11.0
 
 
 def test_devices_are_compared_by_a_guess_until_one_was_tried() -> None:
-    surface = Surface().with_epoch(KIND, Shape(1), 10.0)
+    surface = make_surface(on1_1=10.0)
     assert surface.compare(KIND, Shape(1), Shape(1, 2)) == pytest.approx(PRIOR_SCALING / 2)
-    tried = surface.with_epoch(KIND, Shape(1, 2), 6.0)
+    tried = make_surface(on1_1=10.0, on1_2=6.0)
     assert tried.compare(KIND, Shape(1), Shape(1, 2)) == pytest.approx(0.6)
     assert tried.speeds(KIND, 4).scaling == pytest.approx(1.2)
     assert tried.compare(KIND, Shape(1), Shape(1, 3)) == pytest.approx(1.2**2 / 3)
 
 
 def test_another_kind_scales_like_those_that_were_tried() -> None:
-    surface = Surface().with_epoch(KIND, Shape(1), 10.0).with_epoch(KIND, Shape(1, 2), 9.0)
+    surface = make_surface(on1_1=10.0, on1_2=9.0)
     assert surface.speeds(("gelu",), 2).scaling == pytest.approx(1.8)
 
 
 def test_the_first_change_replaces_the_guess_and_later_ones_half_of_it() -> None:
-    first = Surface().with_change(4.0, is_first=True)
-    assert first.change_s == 4.0
-    assert first.with_change(2.0, is_first=False).change_s == 3.0
+    surface = Surface()
+    surface.add_change(4.0)
+    assert surface.change_s == 4.0
+    surface.add_change(2.0)
+    assert surface.change_s == 3.0
 
 
 @pytest.mark.parametrize(("num_lanes", "num_parts", "sizes"), [(16, 2, [8, 8]), (16, 4, [4] * 4), (10, 3, [4, 3, 3])])

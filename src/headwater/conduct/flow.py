@@ -54,7 +54,6 @@ class Flow:
         """By trial: how long its last epoch took, alone on one device."""
         self._ordered: dict[int, _Change] = {}
         self._changes: dict[int, _Change] = {}
-        self._has_changed = False
         self._is_stuck = False
 
     def release(self, idle: Sequence[str], *, is_running: bool) -> list[TrialGroup]:
@@ -93,22 +92,20 @@ class Flow:
         """Take in which devices nothing was found for."""
         self._idle = set(names)
 
-    def decide(
-        self, running: RunningGroup, running_placements: RunningPlacements, num_waiting: int
-    ) -> Regrouping | None:
+    def decide(self, running: RunningGroup, placements: RunningPlacements, num_waiting: int) -> Regrouping | None:
         """Return what a group that has reported, and could go on, is to be cut into; None: it goes on."""
-        times = [
-            time
-            for placement in running_placements
-            if (time := self._time(placement)) is not None and placement.placement.purpose is Purpose.TRAIN
-        ]
+        if self._policy not in (Policy.OURS, Policy.FLUID) or not (num_waiting or self._idle):
+            return None
+        times = {time.key: time for placement in placements if (time := self._time(placement)) is not None}
+        mine = times.get(running.group.key)
+        if mine is None:
+            return None
         if num_waiting:
-            moves = choose_narrowed(times, num_waiting, self.surface)
+            moves = choose_narrowed([*times.values()], num_waiting, self.surface)
         else:
-            moves = choose_moves(times, len(self._idle), self.surface, self._policy)
-        mine = next((time for time in times if time.key == running.group.key), None)
-        move = next((move for move in moves if move.key == running.group.key), None)
-        return None if move is None or mine is None else self._order(running, mine, move)
+            moves = choose_moves([*times.values()], len(self._idle), self.surface, self._policy)
+        move = next((move for move in moves if move.key == mine.key), None)
+        return None if move is None else self._order(running, mine, move)
 
     def hold(self, device: str, key: int, lanes: Sequence[Lane], regrouping: Regrouping) -> None:
         """Let the lanes of a group wait, cut as was decided, until the device that they had is idle."""
@@ -126,10 +123,11 @@ class Flow:
             return
         running.epoch_s = seconds
         kind, shape = self._kind(running), _shape_of(placement, running)
-        self.surface = self.surface.with_steps(kind, self._grouper.time_steps(running.group.lanes[0]))
+        if not self.surface.steps.get(kind):
+            self.surface.steps[kind] = self._grouper.time_steps(running.group.lanes[0])
         is_first = running.epoch == running.group.lanes[0].start_epoch + 1  # it has the function's own beginning in it
         if not is_first or shape not in self.surface.epochs.get(kind, {}):
-            self.surface = self.surface.with_epoch(kind, shape, seconds)
+            self.surface.add_epoch(kind, shape, seconds)
         if shape == Shape(1) and not (is_first and running.group.key in self._epoch_s):
             self._epoch_s[running.group.key] = seconds
         change = self._changes.get(running.group.key)
@@ -142,8 +140,7 @@ class Flow:
             change.first_s = now
         elif change.first_s is not None and change.cost_s is None:
             change.cost_s = max(change.first_s - change.since_s - seconds, 0.0)
-            self.surface = self.surface.with_change(change.cost_s, is_first=not self._has_changed)
-            self._has_changed = True
+            self.surface.add_change(change.cost_s)
         if running.epoch >= _find_end(running):
             num_epochs = running.epoch - change.epoch
             gained_s = num_epochs * change.seconds_before - (now - change.since_s)
@@ -167,7 +164,8 @@ class Flow:
 
     def _time(self, placement: RunningPlacement) -> GroupTime | None:
         """Return how long the group of a placement trains yet; None where nobody can tell."""
-        if placement.is_pack or len(placement.groups) != 1:
+        is_training = placement.placement.purpose is Purpose.TRAIN
+        if not is_training or placement.is_pack or len(placement.groups) != 1:
             return None
         running = next(iter(placement.groups.values()))
         epochs_left = _find_end(running) - running.epoch

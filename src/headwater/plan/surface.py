@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -32,30 +32,27 @@ class Shape:
     num_devices: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Surface:
     """Seconds of an epoch by kind of trial and shape, on one kind of device."""
 
-    steps: Mapping[Kind, Mapping[int, float]] = field(default_factory=dict)
+    steps: dict[Kind, Mapping[int, float]] = field(default_factory=dict)
     """By kind and number of lanes: the seconds of one step, measured before the study."""
-    epochs: Mapping[Kind, Mapping[Shape, float]] = field(default_factory=dict)
+    epochs: dict[Kind, dict[Shape, float]] = field(default_factory=dict)
     """By kind and shape: the seconds of an epoch, as they were trained."""
     change_s: float = PRIOR_CHANGE_S
     """How long lanes stand still when what they have is changed."""
+    num_changes: int = 0
 
-    def with_steps(self, kind: Kind, steps: Mapping[int, float]) -> Surface:
-        """Return the surface with what was measured of a kind before the study."""
-        return replace(self, steps={**self.steps, kind: dict(steps)})
+    def add_epoch(self, kind: Kind, shape: Shape, seconds: float) -> None:
+        """Take in one more epoch that was trained."""
+        known = self.epochs.setdefault(kind, {})
+        known[shape] = _smooth(known.get(shape), seconds)
 
-    def with_epoch(self, kind: Kind, shape: Shape, seconds: float) -> Surface:
-        """Return the surface with one more epoch that was trained."""
-        known = self.epochs.get(kind, {})
-        smoothed = _smooth(known.get(shape), seconds)
-        return replace(self, epochs={**self.epochs, kind: {**known, shape: smoothed}})
-
-    def with_change(self, seconds: float, *, is_first: bool) -> Surface:
-        """Return the surface with what one more change has cost."""
-        return replace(self, change_s=seconds if is_first else _smooth(self.change_s, seconds))
+    def add_change(self, seconds: float) -> None:
+        """Take in what one more change has cost; the first replaces what was guessed."""
+        self.change_s = _smooth(self.change_s if self.num_changes else None, seconds)
+        self.num_changes += 1
 
     def compare(self, kind: Kind, present: Shape, other: Shape) -> float:
         """Return how long an epoch takes in another shape, as a multiple of what it takes now; inf: nobody knows."""
@@ -74,12 +71,12 @@ class Surface:
         return Speeds(scaling=scaling, max_devices=max_devices)
 
     def _scaling_of_others(self) -> float:
-        fits = [
-            fit_scaling(seconds)
+        tables = [
+            {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}
             for epochs in self.epochs.values()
-            if len(seconds := {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}) > 1
-            and 1 in seconds
+            if any(shape.num_devices > 1 for shape in epochs)
         ]
+        fits = [fit_scaling(table) for table in tables if 1 in table]
         return sum(fits) / len(fits) if fits else PRIOR_SCALING
 
     def _compare_lanes(self, kind: Kind, present: int, other: int) -> float:
