@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +22,7 @@ from headwater.plan.allocation import Policy
 from headwater.search import Problem, ResultOrder, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
-from headwater.store import Lease, Recorder, Waiting, open_store, place_states, remove_folder
+from headwater.store import Lease, Recorder, TemporaryFolder, Waiting, open_store, place_states, remove_folder
 from headwater.trials import (
     Arrival,
     Brief,
@@ -48,11 +46,13 @@ class TemporaryStates:
     """A place for states that goes when nobody holds it any more: in this process, or in a folder that others see."""
 
     def __init__(self, *, is_shared: bool) -> None:
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder that is in memory, on Linux
-        self.url = (
-            tempfile.mkdtemp(prefix="headwater-", dir=memory) if is_shared else f"memory://headwater-{uuid4().hex}"
-        )
-        weakref.finalize(self, remove_folder, self.url)
+        if is_shared:
+            folder = TemporaryFolder(in_memory=True)
+            self.url = str(folder.path)
+            weakref.finalize(self, folder.remove)
+        else:
+            self.url = f"memory://headwater-{uuid4().hex}"
+            weakref.finalize(self, remove_folder, self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

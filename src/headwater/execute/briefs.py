@@ -12,7 +12,7 @@ from headwater.trials import Brief
 class Briefs:
     """The briefs of the studies of one run; their large tensors and arrays are in files in a folder."""
 
-    def __init__(self, conductor: Conductor, folder: str) -> None:
+    def __init__(self, conductor: Conductor, folder: Path) -> None:
         self._conductor = conductor
         self._folder = folder
         self._packed: dict[str, tuple[Brief, bytes]] = {}
@@ -21,7 +21,7 @@ class Briefs:
         """Return the brief of a study, as it is and as it is sent."""
         if study not in self._packed:
             brief = self._conductor.brief(study)
-            self._packed[study] = brief, send_value(brief, Path(self._folder))
+            self._packed[study] = brief, send_value(brief, self._folder)
         return self._packed[study]
 
     def name_meeting(self, key: int) -> str:

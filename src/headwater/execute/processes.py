@@ -6,7 +6,6 @@ the codes of the space. A process that dies takes nothing with it but its placem
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from headwater.execute.serving import (
 )
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
+from headwater.store import TemporaryFolder
 from headwater.trials import Device, Lost, Measured, Order, Placement, Starting
 
 LOOK_EVERY_S = 1.0
@@ -63,7 +63,7 @@ class ProcessExecutor:
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place and nothing is under way."""
         self._has_started = True
-        with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
+        with TemporaryFolder() as folder:
             briefs = Briefs(conductor, folder)
             try:
                 self._place(conductor, briefs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from headwater.execute.ray_cluster import Death, RayWorker, Ref, WorkerPool, con
 from headwater.execute.sending import find_data_file
 from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, RunMessage, Told
 from headwater.settings import read_whole
-from headwater.store import is_on_network
+from headwater.store import TemporaryFolder, is_on_network
 from headwater.trials import Device, Lost, Placement
 
 
@@ -52,7 +51,7 @@ class RayExecutor:
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place and nothing is under way."""
         pool = self._open()
-        with tempfile.TemporaryDirectory(prefix="headwater-", ignore_cleanup_errors=True) as folder:
+        with TemporaryFolder() as folder:
             sent = _SentBriefs(Briefs(conductor, folder), pool)
             try:
                 self._run(conductor, pool, sent)

@@ -8,6 +8,7 @@ from headwater.store.spans import read_spans
 from headwater.store.state_files import StateFiles
 from headwater.store.states import KEPT, find_states, has_states, place_states
 from headwater.store.store import Store, open_store
+from headwater.store.temporary import TemporaryFolder
 from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "StateFiles",
     "Store",
     "StudyInfo",
+    "TemporaryFolder",
     "Transition",
     "Waiting",
     "ask_to_stop",
