@@ -11,7 +11,7 @@ from headwater.execute.briefs import Briefs
 from headwater.execute.file_requests import FileRequest, answer_request
 from headwater.execute.ray_cluster import Death, RayWorker, Ref, WorkerPool, connect, disconnect
 from headwater.execute.sending import find_data_file
-from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, RunMessage, Told
+from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, Ready, RunMessage, Told
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder, is_on_network
 from headwater.trials import Device, Lost, Placement
@@ -123,6 +123,8 @@ class RayExecutor:
         """Take in one message, and add what is answered; tell whether anything else could be placed after it."""
         if isinstance(message, Raised):
             raise message.error
+        if isinstance(message, Ready):  # it has its placement already, and begins
+            return False
         if isinstance(message, FileRequest):
             answers.append(answer_request(message))
             return False
