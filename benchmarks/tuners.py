@@ -158,7 +158,10 @@ def run_ray(request: Request) -> Outcome:
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     os.environ |= {"RAY_worker_niceness": "0"}  # by itself, Ray lets whatever else the machine does go first
-    ray.init(address="local", num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+    ray.init(
+        address="local", num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False,
+        runtime_env={"env_vars": environment},
+    )  # fmt: skip
     examples = work.load(request.num_examples or work.num_examples)
     scheduler = ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=REDUCTION)
     with tempfile.TemporaryDirectory() as folder:
