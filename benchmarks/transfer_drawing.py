@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transfer import Findings, Sweep
 
-SHADES = {8: "#9ecae1", 4: "#6baed6", 2: "#2171b5", 1: "#08306b"}
+SHADES = {8: "#9ecae1", 4: "#6baed6", 1: "#08306b"}
 PANEL_WIDTH, PANEL_HEIGHT = 340, 200
 LEFT, TOP, GAP, ROW = 70, 70, 60, 290
 

@@ -7,12 +7,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from transfer_workloads import WORKLOADS, Workload
 
 from headwater.plan import measure_trust
+
+FloatArray: TypeAlias = NDArray[np.float64]
 
 VALLEY = 1.05
 """A loss within this factor of the lowest is hardly worse."""
@@ -32,7 +35,8 @@ class Sweep:
         """Return the best learning rate and its loss, by a parabola fitted to the valley that the lowest point lies in.
 
         To the valley belong the lowest point, its neighbours, and whatever is hardly worse: where the ground is flat,
-        the lowest point alone says little.
+        the lowest point alone says little. A valley that rises slowly on one side only is no parabola, and the best
+        rate of one would lie beyond the neighbours of the lowest point; then these three points alone are fitted.
         """
         place = self.lowest(scale)
         if self.is_at_edge(scale):
@@ -40,8 +44,11 @@ class Sweep:
         places, lowered = np.log2(self.rates), np.minimum(self.losses[scale], self.ceiling)
         valley = lowered <= VALLEY * lowered[place]
         valley[place - 1 : place + 2] = True
-        square, slope, height = np.polyfit(places[valley], lowered[valley], 2)
-        return float(2 ** (-slope / (2 * square))), float(height - slope * slope / (4 * square))
+        near = slice(place - 1, place + 2)
+        best, loss = _fit(places[valley], lowered[valley])
+        if not places[near][0] < best < places[near][-1]:
+            best, loss = _fit(places[near], lowered[near])
+        return float(2**best), float(loss)
 
     def lowest(self, scale: int) -> int:
         return min(range(len(self.rates)), key=self.losses[scale].__getitem__)
@@ -61,6 +68,12 @@ class Sweep:
         widest = np.minimum(self.losses[1], self.ceiling)
         rate, _ = self.best(max(self.losses))
         return float(np.interp(math.log2(rate), np.log2(self.rates), widest) / widest.min() - 1)
+
+
+def _fit(places: FloatArray, losses: FloatArray) -> tuple[float, float]:
+    """Return where a parabola through these points is lowest, and how low."""
+    square, slope, height = np.polyfit(places, losses, 2)
+    return -slope / (2 * square), height - slope * slope / (4 * square)
 
 
 @dataclass(frozen=True, kw_only=True)

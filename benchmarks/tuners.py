@@ -159,7 +159,7 @@ def run_ray(request: Request) -> Outcome:
     environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     os.environ |= {"RAY_worker_niceness": "0"}  # by itself, Ray lets whatever else the machine does go first
     ray.init(
-        "local", num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False,
+        address="local", num_cpus=NUM_WORKERS, include_dashboard=False, log_to_driver=False,
         runtime_env={"env_vars": environment},
     )  # fmt: skip
     examples = work.load(request.num_examples or work.num_examples)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,8 @@ from headwater.scale.initialisation import spread_weights
 from headwater.scale.parametrization import SplitGroups, multipliers, scale_schedule, split_groups
 from headwater.scale.places import Structure, structure_of
 from headwater.scale.roles import Ratio, Role, find_ratios, shapes_of
+from headwater.scale.shrinking import Resize, Shrinker
 from headwater.trials import Surrogate
-
-if TYPE_CHECKING:
-    from headwater.scale.shrinking import Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,6 @@ class Scaling:
         self._min_width = surrogate.min_width
         self._decay_exponent = surrogate.decay_exponent
         self._roles = {name: Role(role) for name, role in surrogate.roles.items()}
-        from headwater.scale.shrinking import Shrinker  # with sympy, which only surrogates need
-
         self._shrinker = Shrinker()
         self._resizes: dict[Structure, Resize] = {}
         self._show: Callable[[nn.Module], None] = lambda model: None
