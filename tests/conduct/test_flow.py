@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.clocks import JumpingClock
+from tests.conduct.lab import ConductedStudy, numbers_of
 from tests.execute.simulation import UNEVEN, learn, list_gpus, list_histories, make_study, simulate
 
+from headwater.conduct.limits import Limits
 from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
 from headwater.store import open_store
-from headwater.trials import Device, Result
+from headwater.trials import Deadline, Device, Result
 
 ALONE = SimulatedTimes(
     epoch_s=lambda config, num_lanes, kind: num_lanes * (1.0 + 9.0 * config["lr"]),
@@ -96,3 +99,58 @@ def test_devices_that_are_of_no_use_are_given_up() -> None:
 
 def test_uneven_trials_of_one_lane_are_untouched() -> None:
     assert run(UNEVEN, "ours", lanes=1).seconds == run(UNEVEN, "fifo", lanes=1).seconds
+
+
+def test_devices_that_make_a_trial_slower_are_given_back() -> None:
+    slower = replace(
+        ALONE,
+        epoch_s=lambda config, num_lanes, kind: 2.0 * num_lanes,
+        num_epochs=27,
+        start_s=0.0,
+        devices=Speeds(scaling=1.99, max_devices=16),
+    )
+    joined = [DeviceJoin(1.0, Device(name=f"late:{place}", kind="gpu")) for place in range(3)]
+    queued, ours = (
+        run(slower, allocation, 1, num_trials=1, max_epochs=27, changes=joined) for allocation in ("fifo", "ours")
+    )
+    assert ours.seconds < 1.1 * queued.seconds
+
+
+def test_an_idle_device_is_promised_once(tmp_path: Any) -> None:
+    times = replace(ALONE, epoch_s=lambda config, num_lanes, kind: 5.0 * num_lanes)
+    joined = [DeviceJoin(2.0, Device(name="late", kind="gpu"))]
+    executor = SimulatedExecutor(list_gpus(2), learn, times, changes=joined)
+    storage = tmp_path / "study.db"
+    make_study(executor, lanes="auto", storage=storage, name="one").run(2)
+    with open_store(storage, create=False) as store:
+        notes = [trial.notes for trial in store.trials(store.study("one").id)]
+    first = [any("after epoch 1 on 2 devices" in text for text in texts) for texts in notes]
+    assert sorted(first) == [False, True]
+
+
+def test_what_waits_for_a_device_that_is_gone_goes_elsewhere_at_once() -> None:
+    clock = JumpingClock()
+    study = ConductedStudy(
+        limits=Limits(num_trials=1, deadline=Deadline.start(None, clock)), num_trials=1, max_epochs=9
+    )
+    (placement,) = study.place("cpu:0")
+    assert study.place("cpu:1") == []
+    study.start(placement, 9)
+    clock.jump(100.0)
+    order = study.report(placement, 1, {0: 1.0})
+    assert order.leave == {0}, "it is to have both devices"
+    study.save(placement, order.save, 1)
+    study.end(placement)
+    study.lose(placement)
+    (again,) = study.place("cpu:1")
+    assert [lane.start_epoch for lane in again.groups[0].lanes] == [1]
+
+
+def test_a_group_that_is_lost_while_it_changes_trains_once(tmp_path: Any) -> None:
+    study = ConductedStudy(num_trials=2, save_every=1, storage=tmp_path / "study.db")
+    (placement,) = study.place("cpu:0")
+    study.start(placement)
+    study.conductor.regroup()
+    assert study.report(placement, 1, {0: 1.0, 1: 2.0}).leave == {0, 1}
+    study.lose(placement)
+    assert numbers_of(study.place("cpu:1")) == [(0, 1)]

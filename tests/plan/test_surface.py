@@ -71,3 +71,21 @@ def test_the_first_change_replaces_the_guess_and_later_ones_half_of_it() -> None
 @pytest.mark.parametrize(("num_lanes", "num_parts", "sizes"), [(16, 2, [8, 8]), (16, 4, [4] * 4), (10, 3, [4, 3, 3])])
 def test_parts_differ_by_one_lane_at_most(num_lanes: int, num_parts: int, sizes: list[int]) -> None:
     assert cut_evenly(num_lanes, num_parts) == sizes
+
+
+def test_what_a_trial_saw_of_devices_counts_for_more_than_trials_that_differ() -> None:
+    surface = Surface()
+    surface.add_epoch(("a",), Shape(1), 100.0)
+    surface.add_epoch(("a",), Shape(1, 2), 1.0)
+    assert surface.compare(("a",), Shape(1), Shape(1, 2)) == pytest.approx(0.01), "of a trial that is faster anyway"
+    surface.add_share(("a",), 2, 0.9)
+    assert surface.compare(("a",), Shape(1), Shape(1, 2)) == pytest.approx(0.9)
+    assert surface.compare(("a",), Shape(1, 2), Shape(1)) == pytest.approx(1 / 0.9)
+
+
+def test_nobody_knows_of_more_than_twice_as_many_devices_as_were_tried() -> None:
+    surface = Surface()
+    assert surface.speeds(("a",), 40).max_devices == 4
+    surface.add_epoch(("a",), Shape(1), 1.0)
+    surface.add_share(("a",), 4, 0.25)
+    assert surface.speeds(("a",), 40).max_devices == 8

@@ -13,7 +13,7 @@ from headwater.plan import cut_groups
 from headwater.plan.allocation import Policy
 from headwater.plan.moves import GroupTime, Move, choose_moves, choose_narrowed, share_new
 from headwater.plan.surface import Shape, Surface, cut_evenly
-from headwater.trials import Lane, Purpose, TrialGroup
+from headwater.trials import Lane, Placement, Purpose, TrialGroup
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class _Change:
 
     text: str
     lanes: tuple[Lane, ...]
+    num_more: int
+    """How many devices it takes that were idle when it was ordered."""
     since_s: float
     epoch: int
     seconds_before: float
@@ -29,6 +31,15 @@ class _Change:
     first_s: float | None = None
     """When the first epoch after it was reported."""
     cost_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """Groups that wait until the device that they had is idle."""
+
+    device: str
+    groups: tuple[TrialGroup, ...]
+    num_more: int
 
 
 class Flow:
@@ -48,7 +59,8 @@ class Flow:
         self._clock = clock
         self._can_widen = can_widen
         self._idle: set[str] = set()
-        self._held: dict[str, list[TrialGroup]] = {}
+        self._held: dict[int, _Held] = {}
+        """By the placement that they leave."""
         self._widths: dict[int, int] = {}
         self._epoch_s: dict[int, float] = {}
         """By trial: how long its last epoch took, alone on one device."""
@@ -63,8 +75,18 @@ class Flow:
         it is gone, and its groups need not wait for it.
         """
         was_stuck, self._is_stuck = self._is_stuck, bool(self._held) and not is_running
-        names = [name for name in self._held if name in idle or (was_stuck and self._is_stuck)]
-        return [group for name in names for group in self._held.pop(name)]
+        is_free = was_stuck and self._is_stuck
+        keys = [key for key, held in self._held.items() if is_free or held.device in idle]
+        return [group for key in keys for group in self._held.pop(key).groups]
+
+    def lose(self, key: int) -> Sequence[TrialGroup]:
+        """Return the groups that waited for the devices of a placement, which are gone."""
+        held = self._held.pop(key, None)
+        return () if held is None else held.groups
+
+    def forget(self, key: int) -> None:
+        """Take in that a group is over, whatever was ordered for it."""
+        self._ordered.pop(key, None)
 
     def find_width(self, work: Work) -> int:
         """Return how many devices were decided on for a work."""
@@ -94,7 +116,9 @@ class Flow:
 
     def decide(self, running: RunningGroup, placements: RunningPlacements, num_waiting: int) -> Regrouping | None:
         """Return what a group that has reported, and could go on, is to be cut into; None: it goes on."""
-        if self._policy not in (Policy.OURS, Policy.FLUID) or not (num_waiting or self._idle):
+        num_idle = self._count_free()
+        is_wide = any(running.group.key in one.groups and len(one.placement.devices) > 1 for one in placements)
+        if self._policy not in (Policy.OURS, Policy.FLUID) or not (num_waiting or num_idle > 0 or is_wide):
             return None
         times = {time.key: time for placement in placements if (time := self._time(placement)) is not None}
         mine = times.get(running.group.key)
@@ -103,17 +127,18 @@ class Flow:
         if num_waiting:
             moves = choose_narrowed([*times.values()], num_waiting, self.surface)
         else:
-            moves = choose_moves([*times.values()], len(self._idle), self.surface, self._policy)
+            moves = choose_moves([*times.values()], num_idle, self.surface, self._policy)
         move = next((move for move in moves if move.key == mine.key), None)
         return None if move is None else self._order(running, mine, move)
 
-    def hold(self, device: str, key: int, lanes: Sequence[Lane], regrouping: Regrouping) -> None:
+    def hold(self, placement: Placement, key: int, lanes: Sequence[Lane], regrouping: Regrouping) -> None:
         """Let the lanes of a group wait, cut as was decided, until the device that they had is idle."""
+        change = self._ordered.pop(key, None)
         sizes = cut_evenly(len(lanes), regrouping.num_parts or 1)
         groups = cut_groups(lanes, max(sizes))
-        self._held.setdefault(device, []).extend(groups)
+        num_more = 0 if change is None else change.num_more
+        self._held[placement.key] = _Held(device=placement.devices[0], groups=tuple(groups), num_more=num_more)
         self._widths |= {group.key: regrouping.num_devices for group in groups}
-        change = self._ordered.pop(key, None)
         if change is not None:
             self._changes[groups[0].key] = replace(change, lanes=groups[0].lanes)
 
@@ -128,6 +153,8 @@ class Flow:
         is_first = running.epoch == running.group.lanes[0].start_epoch + 1  # it has the function's own beginning in it
         if not is_first or shape not in self.surface.epochs.get(kind, {}):
             self.surface.add_epoch(kind, shape, seconds)
+        if shape.num_devices > 1 and not is_first and running.group.key in self._epoch_s:
+            self.surface.add_share(kind, shape.num_devices, seconds / self._epoch_s[running.group.key])
         if shape == Shape(1) and not (is_first and running.group.key in self._epoch_s):
             self._epoch_s[running.group.key] = seconds
         change = self._changes.get(running.group.key)
@@ -147,18 +174,26 @@ class Flow:
             self._tell(f"{change.text}: {_say_gain(gained_s)} over {num_epochs} epochs", change.lanes)
             del self._changes[running.group.key]
 
+    def _count_free(self) -> int:
+        """Return how many idle devices are not meant for a group that is on its way to them."""
+        num_ordered = sum(change.num_more for change in self._ordered.values())
+        return len(self._idle) - num_ordered - sum(held.num_more for held in self._held.values())
+
     def _order(self, running: RunningGroup, time: GroupTime, move: Move) -> Regrouping:
         lanes = running.lanes
         if move.num_parts > 1:
             text = f"cut into {move.num_parts} groups, for devices were idle"
         elif move.num_devices > 1:
-            text = f"on {move.num_devices} devices, for nothing else waited for them"
+            is_more = move.num_devices > time.shape.num_devices
+            reason = "nothing else waited for them" if is_more else "more were of no use"
+            text = f"on {move.num_devices} devices, for {reason}"
         else:
-            text = "on one device, for others waited"
+            text = f"on one device, for {'others waited' if move.gain_s <= 0 else 'more were of no use'}"
         predicted = f"; {time.seconds_left:.1f} s left become {move.seconds_left:.1f} s in prediction"
         self._tell(f"after epoch {running.epoch} {text}{predicted}", lanes)
         regrouping = Regrouping(num_parts=move.num_parts, num_devices=move.num_devices)
-        change = _Change(text, lanes, self._clock(), running.epoch, time.epoch_s)
+        num_more = max(move.num_taken - time.shape.num_devices, 0)
+        change = _Change(text, lanes, num_more, self._clock(), running.epoch, time.epoch_s)
         self._ordered[running.group.key] = change
         return regrouping
 

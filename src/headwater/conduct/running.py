@@ -51,6 +51,13 @@ class RunningGroup:
         """The lanes that are still in it."""
         return self.select(self.numbers)
 
+    @property
+    def unrecorded(self) -> tuple[Lane, ...]:
+        """The lanes that are still in it, or have left it and are not recorded where they stand."""
+        if self.judgement is not None:
+            return self.select(self.judgement.numbers)
+        return self.select([*self.numbers, *(lane.number for lane in self.loners)])
+
     def select(self, numbers: Sequence[int]) -> tuple[Lane, ...]:
         """Return the lanes of these trials."""
         return tuple(lane for lane in self.group.lanes if lane.number in numbers)

@@ -87,9 +87,8 @@ class StudyConductor:
         works = self._take_works(len(names))
         widths = [len(names)] * len(works) if self._setup.spreads else self._flow.share(works, len(names))
         devices = iter(names)
-        placements = [
-            self._start(work, tuple(islice(devices, width))) for work, width in zip(works, widths, strict=True)
-        ]
+        pairs = zip(works, widths, strict=True)
+        placements = [self._start(work, tuple(islice(devices, width))) for work, width in pairs]
         self._flow.note_idle(devices)
         return placements
 
@@ -127,6 +126,7 @@ class StudyConductor:
         if isinstance(event, Measured):
             self._learning.hear(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
+            self._waiting.add_groups(self._flow.lose(event.key))
             if event.key in self._running:  # else all of it had ended
                 self._hear_loss(self._running.remove(event.key), event)
         elif isinstance(event, Starting):
@@ -313,13 +313,14 @@ class StudyConductor:
         elif group.regrouping.num_parts is None:
             self._waiting.add(loners)
         elif loners:
-            self._flow.hold(running.placement.devices[0], group.group.key, loners, group.regrouping)
+            self._flow.hold(running.placement, group.group.key, loners, group.regrouping)
         return self._find_mates(running)
 
     def _hear_end(self, running: RunningPlacement, group: RunningGroup, event: Ended) -> Order | None:
         """Take in how a group ended: its lanes are done, or must be cut otherwise."""
         key = event.key, event.group
         del running.groups[event.group]
+        self._flow.forget(event.group)
         self.end.epochs.end(key)
         self._tally.advance(key, 0, 0)
         ending = replace(event.ending, lanes=group.select(event.numbers))
@@ -375,8 +376,8 @@ class StudyConductor:
         for key, group in running.groups.items():
             self.end.epochs.end((event.key, key))
             self._tally.advance((event.key, key), 0, 0)
-            numbers = group.numbers if group.judgement is None else group.judgement.numbers
-            lanes = tuple(self._trials.reopen([*group.select(numbers), *group.loners]))
+            self._flow.forget(key)
+            lanes = tuple(self._trials.reopen(group.unrecorded))
             if running.is_pack and lanes:
                 self._waiting.refuse_packs(cut_alike(lanes), event.reason)
             elif lanes:

@@ -57,6 +57,7 @@ def choose_moves(
 ) -> list[Move]:
     """Return which groups get devices that are idle while nothing waits for them: those that gain most, first.
 
+    A trial that trains faster on fewer devices than it has gives the others back.
     A move must gain more than it costs. `fluid` is the paper's rule: all devices are shared anew in proportion to time.
     """
     if policy is Policy.FLUID:
@@ -65,7 +66,7 @@ def choose_moves(
         return []
     moves: list[Move] = []
     left = {group.key: group for group in groups}
-    while num_idle > 0:
+    while left:
         found = [move for group in left.values() for move in _list_moves(group, num_idle, surface)]
         best = max(found, key=lambda move: (move.gain_s, -move.num_taken), default=None)
         if best is None:
@@ -104,7 +105,8 @@ def _list_moves(group: GroupTime, num_idle: int, surface: Surface) -> Iterator[M
             yield from _test(group, Shape(size), surface, Move(key=group.key, num_parts=num_parts))
     if num_lanes == 1 and group.can_widen:
         speeds = surface.speeds(group.kind, present + num_idle)
-        for num_devices in range(present + 1, _most_worthwhile(speeds) + 1):
+        worthwhile = range(present + 1, _most_worthwhile(speeds) + 1)
+        for num_devices in (*range(1, present), *worthwhile):  # what has turned out to be slower is given back
             yield from _test(group, Shape(1, num_devices), surface, Move(key=group.key, num_devices=num_devices))
 
 

@@ -16,6 +16,8 @@ from headwater.plan.speeds import Speeds, fit_scaling
 
 PRIOR_SCALING = 1.15
 """What each further device costs where none was tried yet: two are taken to be 1.7 times as fast as one."""
+PRIOR_DEVICES = 4
+"""How many devices a trial gets at most where no more than two were tried."""
 PRIOR_CHANGE_S = 1.0
 """What a change costs where none was made yet."""
 SMOOTHING = 0.5
@@ -40,6 +42,9 @@ class Surface:
     """By kind and number of lanes: the seconds of one step, measured before the study."""
     epochs: dict[Kind, dict[Shape, float]] = field(default_factory=dict)
     """By kind and shape: the seconds of an epoch, as they were trained."""
+    shares: dict[Kind, dict[int, float]] = field(default_factory=dict)
+    """By kind and number of devices: what share of its time on one device a trial takes, as trials that had both saw.
+    It holds whatever the trials of a kind differ in."""
     change_s: float = PRIOR_CHANGE_S
     """How long lanes stand still when what they have is changed."""
     num_changes: int = 0
@@ -49,6 +54,11 @@ class Surface:
         known = self.epochs.setdefault(kind, {})
         known[shape] = _smooth(known.get(shape), seconds)
 
+    def add_share(self, kind: Kind, num_devices: int, share: float) -> None:
+        """Take in what share of its time on one device a trial took on several."""
+        known = self.shares.setdefault(kind, {})
+        known[num_devices] = _smooth(known.get(num_devices), share)
+
     def add_change(self, seconds: float) -> None:
         """Take in what one more change has cost; the first replaces what was guessed."""
         self.change_s = _smooth(self.change_s if self.num_changes else None, seconds)
@@ -56,28 +66,34 @@ class Surface:
 
     def compare(self, kind: Kind, present: Shape, other: Shape) -> float:
         """Return how long an epoch takes in another shape, as a multiple of what it takes now; inf: nobody knows."""
-        epochs = self.epochs.get(kind, {})
-        if present in epochs and other in epochs:
-            return epochs[other] / epochs[present]
+        by_lanes = self._compare_lanes(kind, present.num_lanes, other.num_lanes)
+        if present.num_devices == other.num_devices:
+            return by_lanes
+        table = {1: 1.0, **self._shares_of(kind)}
         speeds = self.speeds(kind, max(present.num_devices, other.num_devices))
-        by_devices = speeds.factor(other.num_devices) / speeds.factor(present.num_devices)
-        return by_devices * self._compare_lanes(kind, present.num_lanes, other.num_lanes)
+        shares = [table.get(count) or speeds.factor(count) for count in (present.num_devices, other.num_devices)]
+        return by_lanes * shares[1] / shares[0]
 
     def speeds(self, kind: Kind, max_devices: int) -> Speeds:
-        """Return how a trial of a kind takes to several devices, as far as any trial has shown it."""
-        epochs = self.epochs.get(kind, {})
-        seconds = {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}
-        scaling = fit_scaling(seconds) if 1 in seconds and len(seconds) > 1 else self._scaling_of_others()
-        return Speeds(scaling=scaling, max_devices=max_devices)
+        """Return how a trial of a kind takes to several devices, as far as any trial has shown it.
 
-    def _scaling_of_others(self) -> float:
-        tables = [
-            {shape.num_devices: value for shape, value in epochs.items() if shape.num_lanes == 1}
-            for epochs in self.epochs.values()
-            if any(shape.num_devices > 1 for shape in epochs)
-        ]
-        fits = [fit_scaling(table) for table in tables if 1 in table]
-        return sum(fits) / len(fits) if fits else PRIOR_SCALING
+        It is not read further than to twice as many devices as were tried.
+        """
+        table = self._shares_of(kind)
+        tables = [table] if table else [found for other in self.epochs if (found := self._shares_of(other))]
+        fits = [fit_scaling({1: 1.0, **found}) for found in tables]
+        scaling = sum(fits) / len(fits) if fits else PRIOR_SCALING
+        num_tried = max((count for found in tables for count in found), default=1)
+        return Speeds(scaling=scaling, max_devices=max(1, min(max_devices, max(2 * num_tried, PRIOR_DEVICES))))
+
+    def _shares_of(self, kind: Kind) -> Mapping[int, float]:
+        """Return what share of the time on one device several take; of different trials where none has had both."""
+        if kind in self.shares:
+            return self.shares[kind]
+        seconds = {
+            shape.num_devices: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_lanes == 1
+        }
+        return {count: value / seconds[1] for count, value in seconds.items() if count > 1} if 1 in seconds else {}
 
     def _compare_lanes(self, kind: Kind, present: int, other: int) -> float:
         if present == other:
