@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import io
 import json
 import logging
 import math
@@ -160,6 +161,14 @@ def log_and_go_on(x: Any) -> Any:
     return x
 
 
+def read_log_of_what_agrees(x: Any) -> Any:
+    stream = io.StringIO()
+    logger = logging.Logger("mine")
+    logger.addHandler(logging.StreamHandler(stream))
+    logger.info("%s %s", x > 0.0, [int(x)])
+    return len(stream.getvalue())
+
+
 ABOUT_NUMBERS: Mapping[str, Ask] = {
     "isinstance": lambda x: 1 if isinstance(x, float) else 2,
     "isinstance-of-text": lambda x: 1 if isinstance(f"{x}", str) else 2,
@@ -201,6 +210,7 @@ ABOUT_NUMBERS: Mapping[str, Ask] = {
     "bool": lambda x: bool(x - 0.1) + 1,
     "copy": lambda x: copy.deepcopy([x])[0] + copy.copy(x),
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "read-log-of-what-agrees": read_log_of_what_agrees,
     "pickle-of-what-agrees": lambda x: float(sum(pickle.dumps([int(x), {"a": (int(x),)}]))),
     "numpy": lambda x: float(np.array([x, 1.0]).std()),
     "numpy-mean": lambda x: np.mean([x, 1.0]),

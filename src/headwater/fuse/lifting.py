@@ -105,10 +105,8 @@ def log(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that may note which line has called it."""
     if _name(function) not in _LOGGING:
         return function(*args, **kwargs)
-    if any(_keeps_text(handler) for handler in _handlers_of(function)):
-        for value in _stand_ins((args, kwargs)):
-            own(value, number=True)
-    return show(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
+    call = store if any(_keeps_text(handler) for handler in _handlers_of(function)) else show
+    return call(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
 
 
 def _handlers_of(function: Function) -> Iterator[logging.Handler]:
@@ -268,9 +266,9 @@ def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
     return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
 
 
-def own(value: Any, number: bool = False) -> Any:
-    """Return a value that is used where only numbers may differ by lane, or not even these."""
-    return value.one() if type(value) in (PerLaneText, PerLaneThing) or (number and type(value) is PerLane) else value
+def own(value: Any) -> Any:
+    """Return a value that is used where only numbers may differ by lane."""
+    return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
 
 
 STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})
