@@ -211,6 +211,7 @@ ABOUT_NUMBERS: Mapping[str, Ask] = {
     "copy": lambda x: copy.deepcopy([x])[0] + copy.copy(x),
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
     "read-log-of-what-agrees": read_log_of_what_agrees,
+    "id": lambda x: 1 if id(x > 0.0) == id(True) else 2,
     "pickle-of-what-agrees": lambda x: float(sum(pickle.dumps([int(x), {"a": (int(x),)}]))),
     "numpy": lambda x: float(np.array([x, 1.0]).std()),
     "numpy-mean": lambda x: np.mean([x, 1.0]),

@@ -55,6 +55,10 @@ class Roster:
 
     def places_since(self, size: int) -> list[int]:
         """Return where the present lanes stand in a value made when there were `size` lanes."""
+        if size not in self._members_by_size:  # a tensor inside a vmap of the user's own shows some other dimension
+            reason = "lanes have left, and whose values are in a tensor cannot be told"
+            self.refuse(reason)
+            raise CannotFuseError(reason)
         then = self._members_by_size[size]
         return [then.index(member) for member in self.members]
 

@@ -187,10 +187,10 @@ def _find_way(module: str) -> Function | None:
 _IMMUTABLE = frozenset({str, bytes, int, float, complex, bool})
 _PURE = frozenset({"math", "cmath", "statistics", "re", "posixpath", "ntpath", "genericpath", "textwrap", "json"})
 _LIFTED = (
-    float, int, complex, bool, str, repr, ascii, format, max, min, type, hasattr, sorted, ord, chr, hex, oct, bin,
+    float, int, complex, bool, str, repr, ascii, format, max, min, type, hasattr, sorted, ord, chr, hex, oct, bin, id,
 )  # fmt: skip
 _PROTOCOLS = (
-    abs, all, any, callable, divmod, hash, id, isinstance, issubclass, iter, len, next, pow, round, sum,
+    abs, all, any, callable, divmod, hash, isinstance, issubclass, iter, len, next, pow, round, sum,
 )  # fmt: skip
 _BUILTINS: Mapping[Any, Function | None] = {
     **dict.fromkeys(_LIFTED, lift),
