@@ -70,3 +70,12 @@ def test_where_little_is_free_less_is_much() -> None:
     machine.free = GARBAGE_BYTES
     machine.held += GARBAGE_BYTES // 5
     assert has_cleared(clearing)
+
+
+def test_circles_are_looked_for_though_some_memory_was_given_back_at_once() -> None:
+    most = GARBAGE_BYTES
+    held = iter([0, most, most + 2 * SLIGHT_BYTES, most + SLIGHT_BYTES // 2, 0])
+    clearing = Clearing(lambda: next(held), lambda: None)
+    clearing.clear()
+    assert not has_cleared(clearing)
+    assert has_cleared(clearing)

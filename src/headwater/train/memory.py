@@ -60,7 +60,7 @@ class Clearing:
         if not is_urgent and not self._has_grown():
             return
         return_freed_memory()
-        if is_urgent or (self._least is not None and self._has_grown()):
+        if is_urgent or (self._least is not None and self._is_much(self._held())):
             gc.collect()
             return_freed_memory()
         self._least = self._passed = self._held()
@@ -71,12 +71,15 @@ class Clearing:
         held = self._held()
         if held <= self._passed + SLIGHT_BYTES:
             return False
-        free = self._free()
-        most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
-        if held > self._least + most:
+        if self._is_much(held):
             return True
         self._passed = held
         return False
+
+    def _is_much(self, held: int) -> bool:
+        free = self._free()
+        most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
+        return held > (self._least or 0) + most
 
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
