@@ -17,7 +17,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
 _LIMITS = Path("/proc/self/limits")
 
-GARBAGE_BYTES = 1 << 26
+GARBAGE_BYTES = 1 << 25
 """When this process holds so much more than after the last clearing, what ended groups have left is cleared away."""
 GARBAGE_SHARE = 0.1
 """The same where less is free, as a share of that."""
