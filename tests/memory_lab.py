@@ -82,8 +82,8 @@ ROOM = 120
 """One trial holds 24 MiB and as much again while it trains; six take more than this."""
 GROUP_ROOM = 200
 """Three take less than this by far, six take more."""
-LATE_ROOM = 250
-"""Three take less than this, until the last epoch of the study below, in which each takes 64 MiB more."""
+LATE_ROOM = 410
+"""Three take less than this by far, until the last epoch of the study below, in which each takes 128 MiB more."""
 LR = [0.001 * (place + 1) for place in range(24)]
 
 
@@ -154,7 +154,7 @@ def train_late(trial: hw.Trial) -> None:
         loss = F.cross_entropy(model(INPUTS), TARGETS)
         loss.backward()
         optimizer.step()
-        copies = [param * 2.0 for param in model.parameters() for _ in range(8 if epoch == 2 else 0)]
+        copies = [param * 2.0 for param in model.parameters() for _ in range(16 if epoch == 2 else 0)]
         del copies
         trial.report(loss=loss.item())
 

@@ -60,7 +60,7 @@ class _WatchedConductor:
         if isinstance(event, Reported):
             lines = [[self._studies[event.key], report.number, report.epoch] for report in event.reports]
             with self._file.open("a") as file:
-                file.writelines(f"{json.dumps(line)}\n" for line in lines)
+                file.writelines(f"\n{json.dumps(line)}" for line in lines)
         return self._conductor.hear(event)
 
 
@@ -68,7 +68,8 @@ def count_again(folder: Path) -> int:
     """Return how many epochs were trained more than once, of the trial that has lost most."""
     if not (folder / TRAINED).exists():
         return 0
-    trained = Counter((folder / TRAINED).read_text().splitlines())
+    lines = (folder / TRAINED).read_text().splitlines()
+    trained = Counter(line for line in lines if line.endswith("]"))  # a fault may have cut one short
     lost: Counter[tuple[str, int]] = Counter()
     for line, count in trained.items():
         study, number, _ = json.loads(line)

@@ -79,3 +79,17 @@ def test_circles_are_looked_for_though_some_memory_was_given_back_at_once() -> N
     clearing.clear()
     assert not has_cleared(clearing)
     assert has_cleared(clearing)
+
+
+def test_circles_that_grow_little_by_little_are_looked_for_when_they_have_become_many() -> None:
+    """What each trial needs while it trains is given back, and a bit of it is not."""
+    machine = Machine()
+    clearing = machine.open_clearing()
+    begin, least = machine.held, GARBAGE_BYTES // 4
+    found = []
+    for place in range(1, 7):
+        machine.held = begin + place * least
+        seen = iter([machine.held + 2 * GARBAGE_BYTES, *[machine.held] * 3])
+        clearing._held = seen.__next__
+        found.append(has_cleared(clearing))
+    assert found == [False] * 4 + [True, False]

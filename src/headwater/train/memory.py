@@ -17,7 +17,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 _MEMORY = Path("/proc/meminfo")
 _LIMITS = Path("/proc/self/limits")
 
-GARBAGE_BYTES = 1 << 25
+GARBAGE_BYTES = 1 << 26
 """When this process holds so much more than after the last clearing, what ended groups have left is cleared away."""
 GARBAGE_SHARE = 0.1
 """The same where less is free, as a share of that."""
@@ -52,6 +52,9 @@ class Clearing:
         self._held = held or _held_bytes
         self._free = free or _free_bytes
         self._least: int | None = None
+        """What was held after the last clearing."""
+        self._sound = 0
+        """What was held when circles were last looked for."""
         self._passed = 0
         """What was held when that was last found to be little."""
 
@@ -60,10 +63,14 @@ class Clearing:
         if not is_urgent and not self._has_grown():
             return
         return_freed_memory()
-        if is_urgent or (self._least is not None and self._is_much(self._held())):
+        held = self._held()
+        if is_urgent or (self._least is not None and self._is_much(held, self._sound)):
             gc.collect()
             return_freed_memory()
-        self._least = self._passed = self._held()
+            self._sound = held = self._held()
+        if self._least is None:
+            self._sound = held
+        self._least = self._passed = held
 
     def _has_grown(self) -> bool:
         if self._least is None:
@@ -71,15 +78,15 @@ class Clearing:
         held = self._held()
         if held <= self._passed + SLIGHT_BYTES:
             return False
-        if self._is_much(held):
+        if self._is_much(held, self._least):
             return True
         self._passed = held
         return False
 
-    def _is_much(self, held: int) -> bool:
+    def _is_much(self, held: int, before: int) -> bool:
         free = self._free()
         most = GARBAGE_BYTES if free is None else min(GARBAGE_BYTES, free * GARBAGE_SHARE)
-        return held > (self._least or 0) + most
+        return held > before + most
 
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
