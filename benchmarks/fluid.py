@@ -1,10 +1,11 @@
 """What is gained where idle devices go to the trials that hold up the rest: time to a target, and how busy devices are.
 
-    python benchmarks/fluid.py [--seeds 3] [--real]
+    python benchmarks/fluid.py [--seeds 3]
 
 First 240 configurations of an MLP on the digits are really trained, for their curves and their seconds. Then searches
 run over them on simulated devices: the conductors, searchers and plans are those of any study, only the clock jumps.
-*fifo* is Headwater without Fluid, *fluid* the paper's rules, *ours* the default. `--real` also trains on two processes.
+*fifo* is Headwater without Fluid, *fluid* the paper's rules, *ours* the default.
+benchmarks/fluid_real.py trains for real, on two processes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import headwater as hw
-from headwater.execute import ProcessExecutor, SimulatedExecutor, SimulatedTimes
+from headwater.execute import SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
 from headwater.search import ASHA, BOHB, PBT, Hyperband, SyncBOHB
 from headwater.store import open_store
@@ -74,7 +75,6 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(heading("Fluid: devices go to the trials that hold up the rest"))
@@ -85,8 +85,6 @@ def main() -> None:
     ):
         print(f"\n## {title}\n")
         print_simulated(recorded, gain, options.seeds)
-    if options.real:
-        print_real()
 
 
 def print_simulated(recorded: Mapping[Settings, Recorded], cost_of_lane: float, num_seeds: int) -> None:
@@ -223,64 +221,6 @@ def time_epoch(width: int, batch_size: int) -> float:
             optimizer.step()
         laps.append(time.process_time() - since)
     return min(laps)
-
-
-def print_real() -> None:
-    """Train on two processes, with and without, interleaved."""
-    print("\n## Real: two processes, seconds, predicted end of each change against what came\n")
-    print("| function | search | fifo | ours | fifo / ours |\n|---|---|---|---|---|")
-    for name, function in (("alone", train_alone), ("lanes", train_lanes)):
-        for search in ("halving", "hyperband"):
-            laps: dict[str, list[float]] = {"fifo": [], "ours": []}
-            for allocation in ("fifo", "ours") * 3:
-                laps[allocation].append(run_real(function, search, allocation))
-            fifo, ours = (sorted(laps[allocation])[1] for allocation in ("fifo", "ours"))
-            print(f"| {name} | {search} | {fifo:.1f} | {ours:.1f} | {fifo / ours:.2f} |", flush=True)
-
-
-def run_real(function: Callable[[hw.Trial], None], search: str, allocation: str) -> float:
-    executor = ProcessExecutor(2)
-    study = hw.Study(
-        function,
-        space={"lr": hw.loguniform(1e-3, 0.3)},
-        metric="loss",
-        search=search,
-        storage=None,
-        max_epochs=9,
-        packing=None,
-        allocation=allocation,
-        executor=executor,
-    )
-    since = time.perf_counter()
-    study.run(num_trials=9, watcher=hw.Silence())
-    return time.perf_counter() - since
-
-
-def train_alone(trial: hw.Trial) -> None:
-    """Decide by a value that every trial computes for itself, so that none trains with another."""
-    _train_wide(trial, alone=True)
-
-
-def train_lanes(trial: hw.Trial) -> None:
-    """Train what can be lanes."""
-    _train_wide(trial, alone=False)
-
-
-def _train_wide(trial: hw.Trial, *, alone: bool) -> None:
-    torch.manual_seed(0)
-    inputs, targets = torch.randn(4096, 256), torch.randn(4096, 1)
-    model = trial.prepare_model(
-        nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
-    )
-    rate = float(str(trial.config["lr"])) if alone else trial.config["lr"]
-    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=rate * (hash(rate) != 0 if alone else 1))
-    for _ in trial.epochs(9):
-        for x, y in zip(inputs.split(256), targets.split(256), strict=True):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-        trial.report(loss=loss)
 
 
 def never_called(trial: hw.Trial) -> None:
