@@ -134,6 +134,7 @@ class Fifo:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         os.mkfifo(path)
+        self.held = os.open(path, os.O_RDWR)  # so that a word stays in it until somebody waits
 
     def wait(self) -> None:
         """Return when somebody has sent a word, and raise if nobody does."""
@@ -142,11 +143,8 @@ class Fifo:
         assert ready, "nobody was promoted meanwhile"
 
     def send(self) -> None:
-        """Send a word to whoever waits; without anybody, do nothing."""
-        try:
-            target = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            return
+        """Send a word to whoever waits, or will."""
+        target = os.open(self.path, os.O_WRONLY)
         os.write(target, b"!")
 
 
