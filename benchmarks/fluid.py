@@ -85,6 +85,46 @@ def main() -> None:
     ):
         print(f"\n## {title}\n")
         print_simulated(recorded, gain, options.seeds)
+    print("\n## A first study, which has to find out what several devices gain\n")
+    print_first_studies()
+
+
+def print_first_studies(num_seeds: int = 5) -> None:
+    """Compare with a queue where trials take 1 to 10 s an epoch, and further devices cost more or less."""
+    print("Time as a share of that in a queue, 3 and 27 trials of up to 27 epochs on 4, 8 and 16 devices.\n")
+    print("| each further device costs | search | mean | worst |\n|---|---|---|---|")
+    for devices, search in itertools.product((1.1, 1.15, 1.5, None, 1.99), ("halving", "asha")):
+        speeds = Speeds() if devices is None else Speeds(scaling=devices, max_devices=64)
+        cases = itertools.product((3, 27), (4, 8, 16), range(num_seeds))
+        shares = [run_first(speeds, search, "ours", *case) / run_first(speeds, search, "fifo", *case) for case in cases]
+        name = "all that it adds" if devices is None else f"{devices} times"
+        print(f"| {name} | {search} | {fmean(shares):.2f} | {max(shares):.2f} |", flush=True)
+
+
+def run_first(speeds: Speeds, search: str, allocation: str, num_trials: int, num_devices: int, seed: int) -> float:
+    times = SimulatedTimes(
+        epoch_s=lambda config, num_lanes, kind: num_lanes * (1.0 + 9.0 * config["lr"]),
+        num_epochs=MAX_EPOCHS,
+        start_s=0.25,
+        save_s=0.05,
+        devices=speeds,
+    )
+    devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(num_devices)]
+    study = hw.Study(
+        never_called,
+        space={"lr": hw.uniform(0.0, 1.0)},
+        metric="loss",
+        search=search,
+        storage=None,
+        max_epochs=MAX_EPOCHS,
+        packing=None,
+        allocation=allocation,
+        seed=seed,
+        executor=SimulatedExecutor(
+            devices, lambda config, epoch: {"loss": abs(config["lr"] - 0.3) + 1.0 / epoch}, times
+        ),
+    )
+    return study.run(num_trials=num_trials).seconds
 
 
 def print_simulated(recorded: Mapping[Settings, Recorded], cost_of_lane: float, num_seeds: int) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +15,10 @@ from tests.conduct.lab import ConductedStudy, numbers_of
 from tests.execute.simulation import UNEVEN, learn, list_gpus, list_histories, make_study, simulate
 
 from headwater.conduct.limits import Limits
+from headwater.conduct.setup import name_learnt
 from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
+from headwater.stage import OpenStudy, RunSettings
 from headwater.store import open_store
 from headwater.trials import Deadline, Device, Result
 
@@ -95,6 +101,78 @@ def test_devices_that_are_of_no_use_are_given_up() -> None:
     useless = replace(ALONE, devices=Speeds(scaling=1.99, max_devices=16))
     queued, ours = (run(useless, allocation, search="halving", num_trials=9) for allocation in ("fifo", "ours"))
     assert ours.seconds < 1.1 * queued.seconds
+
+
+USELESS = replace(ALONE, num_epochs=27, devices=Speeds(scaling=1.99, max_devices=16))
+
+
+def run_of_kind(storage: Path, is_new: bool = True, num_trials: int = 3, **settings: Any) -> Result:
+    """Run a study where further devices make trials slower, on devices whose kind is told."""
+    executor = SimulatedExecutor(list_gpus(8), learn, USELESS)
+    limits = Limits(num_trials=num_trials, deadline=Deadline.start(None, executor.clock))
+    study = make_study(executor, search="halving", lanes="auto", max_epochs=27, storage=storage, **settings)
+    opened = OpenStudy(study, limits, RunSettings(num_devices=8, kind="gpu"), is_new=is_new)
+    opened.conductor.begin()
+    executor.run(opened.conductor)
+    result = opened.finish()
+    opened.close()
+    return result
+
+
+def count_wide(result: Result) -> int:
+    """Return how often a trial was placed on several devices."""
+    with open_store(result.storage, create=False) as store:
+        spans = store.spans(store.study(result.study))
+    places = Counter((span.trials, span.begin_s) for span in spans)
+    return sum(count > 1 for count in places.values())
+
+
+def test_a_later_study_knows_from_its_first_placement_what_several_devices_gain(tmp_path: Path) -> None:
+    first, second = (run_of_kind(tmp_path / "study.db") for _ in range(2))
+    assert count_wide(first) > 0, "it had to find out"
+    assert count_wide(second) == 0
+    assert second.seconds < first.seconds
+    assert list_histories(second) == list_histories(first)
+    with open_store(tmp_path / "study.db", create=False) as store:
+        texts = [note.text for note in store.notes(store.study(second.study).id)]
+    assert f"what several devices gain known from study {first.study}" in " ".join(texts)
+
+
+def test_a_study_that_goes_on_knows_what_several_devices_gain(tmp_path: Path) -> None:
+    first = run_of_kind(tmp_path / "study.db", name="one")
+    num_wide = count_wide(first)
+    resumed = run_of_kind(tmp_path / "study.db", name="one", is_new=False, num_trials=6)
+    assert count_wide(resumed) == num_wide > 0
+
+
+@pytest.mark.parametrize("fact", ["{", 3, '{"version": 1, "times": 3}', '{"version": 9}', ["learnt"]])
+def test_a_record_of_times_that_is_no_such_thing_is_passed_over(fact: Any, tmp_path: Path) -> None:
+    first = run_of_kind(tmp_path / "study.db", name="one")
+    with open_store(tmp_path / "study.db") as store:
+        store.add_fact(store.study("one").id, name_learnt("cpu"), fact)
+    assert list_histories(run_of_kind(tmp_path / "study.db")) == list_histories(first)
+    resumed = run_of_kind(tmp_path / "study.db", name="one", is_new=False, num_trials=6)
+    assert len(resumed.trials) == 6
+
+
+@pytest.mark.parametrize("search", ["halving", "asha"])
+@pytest.mark.parametrize("num_devices", [4, 8, 16])
+def test_where_devices_do_not_scale_a_first_study_loses_little(search: str, num_devices: int) -> None:
+    for seed in range(3):
+        queued, ours = (
+            run(USELESS, allocation, num_devices, search=search, num_trials=3, max_epochs=27, seed=seed)
+            for allocation in ("fifo", "ours")
+        )
+        assert ours.seconds < 1.15 * queued.seconds
+
+
+def test_what_was_learnt_is_written_rarely(tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
+    result = run(replace(ALONE, num_epochs=27), "ours", 4, num_trials=9, max_epochs=27, storage=storage)
+    assert sum(trial.epochs for trial in result.trials) == 9 * 27
+    with closing(sqlite3.connect(storage)) as database:
+        ((num_written,),) = database.execute("select count(*) from facts where key like 'learnt%'")
+    assert 1 < num_written < 9
 
 
 def test_uneven_trials_of_one_lane_are_untouched() -> None:

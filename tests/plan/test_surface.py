@@ -6,9 +6,12 @@ import math
 
 import pytest
 
-from headwater.plan.surface import PRIOR_SCALING, Shape, Surface, cut_evenly, read_between
+from headwater.plan.surface import MOST_KINDS, PRIOR_SCALING, Shape, Surface, cut_evenly, read_between
+from headwater.trials import KindTimes, Learnt, Recipe
+from headwater.trials.recipes import Key
 
 KIND = ("relu",)
+RECIPE = Recipe("activation", Key(("activation",)))
 
 
 def make_surface(**epochs: float) -> Surface:
@@ -89,3 +92,59 @@ def test_nobody_knows_of_more_than_twice_as_many_devices_as_were_tried() -> None
     surface.add_epoch(("a",), Shape(1), 1.0)
     surface.add_share(("a",), 4, 0.25)
     assert surface.speeds(("a",), 40).max_devices == 8
+
+
+def test_what_was_learnt_is_handed_on_to_another_run() -> None:
+    surface = make_surface(on1_1=4.0, on8_1=9.0)
+    surface.add_share(KIND, 2, 0.7)
+    surface.add_change(3.0)
+    learnt = surface.hand_on(Learnt(recipes=(RECIPE,)))
+    again = Surface()
+    again.recall(learnt)
+    assert (again.epochs, again.shares, again.change_s) == (surface.epochs, surface.shares, 3.0)
+    again.add_change(1.0)
+    assert again.change_s == 2.0, "what was handed on is no guess"
+    assert Surface().hand_on(Learnt()).change_s is None
+    assert surface.hand_on(Learnt()).times == (), "no recipe tells these kinds"
+
+
+def test_of_many_kinds_those_that_had_several_devices_are_handed_on() -> None:
+    surface = Surface()
+    for number in range(2 * MOST_KINDS):
+        surface.add_epoch((number,), Shape(1), 1.0)
+    surface.add_share((0,), 2, 0.7)
+    kinds = {item.kind for item in surface.hand_on(Learnt(recipes=(RECIPE,))).times}
+    assert len(kinds) == MOST_KINDS
+    assert {(0,), (2 * MOST_KINDS - 1,)} <= kinds
+
+
+def test_only_what_has_clearly_changed_is_news() -> None:
+    surface = make_surface(on1_1=4.0)
+    assert not surface.has_news
+    for share, is_news in ((0.7, True), (0.72, False), (0.95, True)):
+        surface.has_news = False
+        surface.add_share(KIND, 2, share)
+        assert surface.has_news is is_news
+
+
+def test_a_trial_that_never_had_one_device_tells_what_further_ones_cost() -> None:
+    scaling = 1.3
+    surface = Surface()
+    surface.add_lone(KIND, 2, 10.0 * scaling / 2, {})
+    assert surface.shares == {}
+    surface.add_lone(KIND, 4, 10.0 * scaling**3 / 4, {2: 10.0 * scaling / 2})
+    assert surface.shares[KIND] == pytest.approx({2: scaling / 2, 4: scaling**3 / 4})
+    assert surface.speeds(KIND, 16).scaling == pytest.approx(scaling)
+
+
+def test_a_trial_that_goes_back_to_one_device_tells_what_others_gained() -> None:
+    surface = Surface()
+    surface.add_lone(KIND, 1, 8.0, {2: 6.0, 4: 16.0})
+    assert surface.shares[KIND] == {2: 0.75, 4: 2.0}
+
+
+def test_no_share_is_so_bad_that_it_cannot_be_reckoned_with() -> None:
+    surface = Surface()
+    for kind, count in (("relu",), 2), (("gelu",), 512):
+        surface.recall(Learnt(times=(KindTimes(kind=kind, shares=((count, 1e300),)),)))
+    assert surface.speeds(("other",), 2048).factor(1024) > 1

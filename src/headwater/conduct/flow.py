@@ -11,7 +11,7 @@ from headwater.conduct.setup import StudySetup
 from headwater.conduct.waiting import Work
 from headwater.plan import cut_groups
 from headwater.plan.allocation import Policy
-from headwater.plan.moves import GroupTime, Move, choose_moves, choose_narrowed, share_new
+from headwater.plan.moves import SAFE_DEVICES, GroupTime, Move, choose_moves, choose_narrowed, share_new
 from headwater.plan.surface import Shape, Surface, cut_evenly
 from headwater.trials import Lane, Placement, Purpose, TrialGroup
 
@@ -62,8 +62,8 @@ class Flow:
         self._held: dict[int, _Held] = {}
         """By the placement that they leave."""
         self._widths: dict[int, int] = {}
-        self._epoch_s: dict[int, float] = {}
-        """By trial: how long its last epoch took, alone on one device."""
+        self._epoch_s: dict[int, dict[int, float]] = {}
+        """By trial and number of devices: how long its last epoch took, where it trained alone."""
         self._ordered: dict[int, _Change] = {}
         self._changes: dict[int, _Change] = {}
         self._is_stuck = False
@@ -102,7 +102,9 @@ class Flow:
         if num_left > 0 and lone:
             lanes = [works[place].groups[0].lanes[0] for place in lone]
             seconds = [self._foresee(lane) for lane in lanes]
-            speeds = self.surface.speeds(self._grouper.kind_of(lanes[0]), num_left + 1)
+            is_safe = self._policy is not Policy.OURS or bool(self.surface.shares)
+            most = num_left + 1 if is_safe else min(num_left + 1, SAFE_DEVICES)
+            speeds = self.surface.speeds(self._grouper.kind_of(lanes[0]), most)
             shares = share_new(seconds, num_left + len(lone), speeds, self._policy)
             for place, width in zip(lone, shares, strict=True):
                 widths[place] = width
@@ -153,10 +155,10 @@ class Flow:
         is_first = running.epoch == running.group.lanes[0].start_epoch + 1  # it has the function's own beginning in it
         if not is_first or shape not in self.surface.epochs.get(kind, {}):
             self.surface.add_epoch(kind, shape, seconds)
-        if shape.num_devices > 1 and not is_first and running.group.key in self._epoch_s:
-            self.surface.add_share(kind, shape.num_devices, seconds / self._epoch_s[running.group.key])
-        if shape == Shape(1) and not (is_first and running.group.key in self._epoch_s):
-            self._epoch_s[running.group.key] = seconds
+        earlier = self._epoch_s.setdefault(running.group.key, {}) if shape.num_lanes == 1 else {}
+        if shape.num_lanes == 1 and not (is_first and earlier):
+            self.surface.add_lone(kind, shape.num_devices, seconds, earlier)
+            earlier[shape.num_devices] = seconds
         change = self._changes.get(running.group.key)
         if change is not None:
             self._follow(change, running, seconds)
@@ -219,8 +221,11 @@ class Flow:
     def _foresee(self, lane: Lane) -> float:
         """Return how long a trial that starts now takes alone; in epochs of a usual length where nobody knows."""
         num_epochs = (lane.until or lane.start_epoch + 1) - lane.start_epoch
-        usual_s = self.surface.epochs.get(self._grouper.kind_of(lane), {}).get(Shape(1), 1.0)
-        return num_epochs * self._epoch_s.get(lane.number, usual_s)
+        kind, earlier = self._grouper.kind_of(lane), self._epoch_s.get(lane.number)
+        if not earlier:
+            return num_epochs * self.surface.epochs.get(kind, {}).get(Shape(1), 1.0)
+        count = min(earlier)
+        return num_epochs * earlier[count] * self.surface.compare(kind, Shape(1, count), Shape(1))
 
     def _is_lone(self, work: Work) -> bool:
         is_one = len(work.groups) == 1 and len(work.groups[0]) == 1
@@ -233,7 +238,9 @@ class Flow:
 
 def open_flow(setup: StudySetup, grouper: Grouper, tell: Tell) -> Flow:
     """Return what lets devices flow in a study."""
-    return Flow(setup.allocation, grouper, tell, setup.limits.deadline.clock, can_widen=setup.can_widen)
+    flow = Flow(setup.allocation, grouper, tell, setup.limits.deadline.clock, can_widen=setup.can_widen)
+    flow.surface.recall(setup.learnt)
+    return flow
 
 
 def _shape_of(placement: RunningPlacement, running: RunningGroup) -> Shape:

@@ -49,8 +49,16 @@ def take_offer(recorder: Recorder, brief: Brief, made_of: str) -> str | None:
             recorder.add_fact(key, fact)
             for item in learnt.profiles:
                 recorder.add_profile(item.profile)
-            return f"{'group sizes' if learnt.profiles else 'what parts lanes'} known from study {other.name}"
+            return f"{_name_known(learnt)} known from study {other.name}"
     return None
+
+
+def _name_known(learnt: Learnt) -> str:
+    """Say what is known in a few words."""
+    has_shares = any(item.shares for item in learnt.times)
+    if learnt.profiles:
+        return "group sizes and what several devices gain" if has_shares else "group sizes"
+    return "what several devices gain" if has_shares else "what parts lanes"
 
 
 def _find_version(name: str) -> str | None:

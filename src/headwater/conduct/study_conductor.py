@@ -26,7 +26,6 @@ from headwater.trials import (
     Expected,
     GroupEvent,
     Lane,
-    Learnt,
     Lost,
     Measured,
     Noted,
@@ -65,8 +64,8 @@ class StudyConductor:
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
-        self._learning = Learning(setup, self._waiting)
         self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_lanes)
+        self.learning = Learning(setup, self._waiting, self._flow.surface)
         self._has_begun = any(record.history for record in setup.known)
 
     def begin(self) -> None:
@@ -124,7 +123,7 @@ class StudyConductor:
 
     def _hear(self, event: Event) -> Order | None:
         if isinstance(event, Measured):
-            self._learning.hear(self._running.remove(event.key).work, event)
+            self.learning.hear(self._running.remove(event.key).work, event)
         elif isinstance(event, Lost):
             self._waiting.add_groups(self._flow.lose(event.key))
             if event.key in self._running:  # else all of it had ended
@@ -180,6 +179,7 @@ class StudyConductor:
     def finish(self) -> None:
         """Conclude a run that has come to its end."""
         self._states.keep_unfinished()
+        self.learning.finish(len(self._devices))
         self._log.end()
         self._setup.recorder.flush()
 
@@ -329,7 +329,7 @@ class StudyConductor:
             seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
             self._tally.count_alone(ending.num_lane_steps, seconds)
         self._conclude(ending, running.is_pack)
-        self._learning.take(event.ways, is_new=ending.question is not None)
+        self.learning.take(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)
         if not running.groups:
             self._running.remove(event.key)
@@ -358,11 +358,6 @@ class StudyConductor:
             self._waiting.grouper.excuse(ending.lanes[0])
         self._trials.finish(ending.lanes, Status.FAILED, ending.failure)
 
-    @property
-    def learnt(self) -> Learnt:
-        """What is known of the function by now."""
-        return self._learning.learnt
-
     def _hear_loss(self, running: RunningPlacement, event: Lost) -> None:
         """Let what was lost go on from its last states; who to blame is found out as if the function had raised.
 
@@ -371,7 +366,7 @@ class StudyConductor:
         if running.work.purpose is not Purpose.TRAIN:
             profile = Profile(num_lanes=1, reason=f"measuring went no further: {event.reason}")
             finding = profile if running.work.purpose is Purpose.PROFILE else None
-            self._learning.hear(running.work, Measured(key=event.key, finding=finding))
+            self.learning.hear(running.work, Measured(key=event.key, finding=finding))
             return
         for key, group in running.groups.items():
             self.end.epochs.end((event.key, key))

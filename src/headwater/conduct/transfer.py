@@ -147,8 +147,8 @@ class TransferConductor:
         assert active is not None
         try:
             active.conductor.close()
-            learnt = active.conductor.learnt  # how many lanes pay depends on the width
-            self._learnt = self._learnt.merge(replace(learnt, profiles=()))
+            learnt = active.conductor.learning.learnt  # how many lanes, and devices, pay depends on the width
+            self._learnt = self._learnt.merge(replace(learnt, profiles=(), times=()))
             return active.finish()
         finally:
             active.close()

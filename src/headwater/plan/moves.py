@@ -15,6 +15,12 @@ LEAST_GAIN = 1.1
 """Where a device scales worse than this, a trial does not get it: the prediction may be off by as much."""
 
 
+SAFE_DEVICES = 2
+"""How many devices trials start on where nobody knows what several gain: two take no longer than one at worst."""
+LEAST_EPOCHS = 4
+"""A trial gets more than those for the first time only where more epochs than these are left: two may be slow."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTime:
     """A group that trains, and how long it will."""
@@ -105,7 +111,10 @@ def _list_moves(group: GroupTime, num_idle: int, surface: Surface) -> Iterator[M
             yield from _test(group, Shape(size), surface, Move(key=group.key, num_parts=num_parts))
     if num_lanes == 1 and group.can_widen:
         speeds = surface.speeds(group.kind, present + num_idle)
-        worthwhile = range(present + 1, _most_worthwhile(speeds) + 1)
+        most = _most_worthwhile(speeds)
+        if not surface.shares and group.epochs_left <= LEAST_EPOCHS:
+            most = min(most, SAFE_DEVICES)
+        worthwhile = range(present + 1, most + 1)
         for num_devices in (*range(1, present), *worthwhile):  # what has turned out to be slower is given back
             yield from _test(group, Shape(1, num_devices), surface, Move(key=group.key, num_devices=num_devices))
 

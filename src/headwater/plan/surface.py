@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from headwater.plan.speeds import Speeds, fit_scaling
+from headwater.trials import KindTimes, Learnt
 
 PRIOR_SCALING = 1.15
 """What each further device costs where none was tried yet: two are taken to be 1.7 times as fast as one."""
@@ -22,6 +23,12 @@ PRIOR_CHANGE_S = 1.0
 """What a change costs where none was made yet."""
 SMOOTHING = 0.5
 """How much of a point a newer measurement replaces."""
+MOST_SCALING = 2.0
+"""Then a second device gains nothing, and it makes no difference how much worse it is."""
+NOTABLE = 0.1
+"""A share that has changed by so much of itself is news."""
+MOST_KINDS = 64
+"""Of how many kinds a study hands on what it has seen: where each trial is a kind of its own, none comes again."""
 
 Kind: TypeAlias = tuple[Hashable, ...]
 
@@ -48,6 +55,34 @@ class Surface:
     change_s: float = PRIOR_CHANGE_S
     """How long lanes stand still when what they have is changed."""
     num_changes: int = 0
+    has_news: bool = False
+    """Whether it has learnt more of several devices than was handed on last."""
+
+    def recall(self, learnt: Learnt) -> None:
+        """Take in what an earlier run has handed on."""
+        for item in learnt.times:
+            self.epochs[item.kind] = {Shape(lanes, devices): seconds for lanes, devices, seconds in item.epochs}
+            if item.shares:
+                self.shares[item.kind] = dict(item.shares)
+        if learnt.change_s is not None:
+            self.change_s, self.num_changes = learnt.change_s, 1
+
+    def hand_on(self, learnt: Learnt) -> Learnt:
+        """Return what is known with the times added: of kinds as these recipes tell them, with shares before others."""
+        kinds = [kind for kind in self.epochs if len(kind) == len(learnt.recipes)]
+        kinds = sorted(kinds, key=lambda kind: kind in self.shares)[-MOST_KINDS:]
+        return replace(
+            learnt,
+            times=tuple(
+                KindTimes(
+                    kind=kind,
+                    epochs=tuple((shape.num_lanes, shape.num_devices, s) for shape, s in self.epochs[kind].items()),
+                    shares=tuple(self.shares.get(kind, {}).items()),
+                )
+                for kind in kinds
+            ),
+            change_s=self.change_s if self.num_changes else None,
+        )
 
     def add_epoch(self, kind: Kind, shape: Shape, seconds: float) -> None:
         """Take in one more epoch that was trained."""
@@ -57,11 +92,32 @@ class Surface:
     def add_share(self, kind: Kind, num_devices: int, share: float) -> None:
         """Take in what share of its time on one device a trial took on several."""
         known = self.shares.setdefault(kind, {})
-        known[num_devices] = _smooth(known.get(num_devices), share)
+        before = known.get(num_devices, math.inf)
+        known[num_devices] = share = _smooth(known.get(num_devices), share)
+        self.has_news |= abs(share - before) > NOTABLE * share
+
+    def add_lone(self, kind: Kind, num_devices: int, seconds: float, earlier: Mapping[int, float]) -> None:
+        """Take in an epoch of a trial alone, that took so long on other numbers of devices.
+
+        Where it never had one device only, what each further one costs is told by two other numbers of them.
+        """
+        others = {count: value for count, value in earlier.items() if count != num_devices}
+        if num_devices == 1:
+            for count, value in others.items():
+                self.add_share(kind, count, value / seconds)
+        elif 1 in others:
+            self.add_share(kind, num_devices, seconds / others[1])
+        elif others:
+            count = min(others)
+            ratio = seconds / others[count] * num_devices / count
+            scaling = max(ratio, 1e-9) ** (1 / (num_devices - count))
+            for number in (count, num_devices):
+                self.add_share(kind, number, min(max(scaling, 1.0), MOST_SCALING) ** (number - 1) / number)
 
     def add_change(self, seconds: float) -> None:
         """Take in what one more change has cost; the first replaces what was guessed."""
         self.change_s = _smooth(self.change_s if self.num_changes else None, seconds)
+        self.has_news |= not self.num_changes
         self.num_changes += 1
 
     def compare(self, kind: Kind, present: Shape, other: Shape) -> float:
@@ -82,7 +138,7 @@ class Surface:
         table = self._shares_of(kind)
         tables = [table] if table else [found for other in self.epochs if (found := self._shares_of(other))]
         fits = [fit_scaling({1: 1.0, **found}) for found in tables]
-        scaling = sum(fits) / len(fits) if fits else PRIOR_SCALING
+        scaling = min(sum(fits) / len(fits), MOST_SCALING) if fits else PRIOR_SCALING
         num_tried = max((count for found in tables for count in found), default=1)
         return Speeds(scaling=scaling, max_devices=max(1, min(max_devices, max(2 * num_tried, PRIOR_DEVICES))))
 

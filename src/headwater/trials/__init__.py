@@ -16,7 +16,7 @@ from headwater.trials.events import (
     Starting,
     Stepped,
 )
-from headwater.trials.learnt import ChosenWay, KindProfile, Learnt
+from headwater.trials.learnt import ChosenWay, KindProfile, KindTimes, Learnt
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
 from headwater.trials.objective import INFEASIBLE, Objective
 from headwater.trials.parting import Question
@@ -58,6 +58,7 @@ __all__ = [
     "Finding",
     "GroupEvent",
     "KindProfile",
+    "KindTimes",
     "Lane",
     "Learnt",
     "LoadingCost",
