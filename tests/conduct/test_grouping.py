@@ -13,11 +13,12 @@ from torch import nn
 from headwater.conduct.grouping import MAX_FORKS, Grouper
 from headwater.conduct.packing import Packer
 from headwater.conduct.waiting import WaitingLanes
+from headwater.plan import MAX_LANES
 from headwater.space import Space
 from headwater.train import Trial
 from headwater.train.profiling import profile_lanes
 from headwater.train.running import Workshop, run_group
-from headwater.trials import Lane, Outcome, Profile, Purpose
+from headwater.trials import Lane, Measurement, Outcome, Profile, Purpose
 
 
 class Study:
@@ -81,6 +82,23 @@ def test_groups_have_at_most_the_number_of_lanes() -> None:
     study = Study(build, num_lanes=2)
     study.train([{"lr": 0.1}] * 5)
     assert study.groups == [(0, 1), (2, 3), (4,)]
+
+
+def test_a_group_may_have_more_lanes_than_are_tried_without_being_asked_for() -> None:
+    study = Study(build, num_lanes=2 * MAX_LANES)
+    study.train([{"lr": 0.1}] * (2 * MAX_LANES + 1))
+    assert [len(numbers) for numbers in study.finished] == [2 * MAX_LANES, 1]
+
+
+def test_large_groups_are_measured_again_only_where_lanes_have_doubled() -> None:
+    study = Study(build, num_lanes=None)
+    lanes = open_lanes({number: {"lr": 0.1} for number in range(600)})
+    sizes = [Measurement(num_lanes=1 << power, seconds_per_lane_step=0.5**power) for power in range(9)]
+    profile = Profile(num_lanes=256, reason="fastest", measurements=tuple(sizes))
+    wanted = study.grouper.sort(lanes[:300]).unsized[0]
+    study.grouper.take_profile(wanted, profile, None)
+    assert study.grouper.sort(lanes[:511]).unsized == ()
+    assert [len(item.lanes) for item in study.grouper.sort(lanes[:512]).unsized] == [512]
 
 
 def test_lanes_part_by_what_the_code_asks_for_one_thing_after_the_other() -> None:

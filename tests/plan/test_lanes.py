@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.plan import choose_num_lanes, share_lanes
+from headwater.plan import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying, share_lanes
 from headwater.trials import Measurement
 
 
@@ -32,3 +32,22 @@ def test_a_group_that_gains_nothing_is_not_made() -> None:
 )
 def test_groups_are_shared_out_evenly(num_lanes: int, size: int, num_workers: int, expected: int) -> None:
     assert share_lanes(num_lanes, size, num_workers) == expected
+
+
+def test_a_large_group_is_tried_where_each_size_was_clearly_faster_than_the_one_before() -> None:
+    still = measured(*(0.8**place for place in range(8)))
+    hardly = [*still[:-1], Measurement(num_lanes=USUAL_LANES, seconds_per_lane_step=0.95 * 0.8**6)]
+    assert still[-1].num_lanes == USUAL_LANES
+    assert is_worth_trying(2 * USUAL_LANES, still)
+    assert not is_worth_trying(2 * USUAL_LANES, hardly)
+    assert is_worth_trying(USUAL_LANES, hardly), "up to the usual, other rules hold"
+    assert not is_worth_trying(2 * USUAL_LANES, still[-1:])
+
+
+@pytest.mark.parametrize(
+    ("num_lanes", "expected"), [(1, 1), (64, 64), (100, 100), (200, 128), (300, 256), (10**6, 512)]
+)
+def test_as_many_lanes_are_wanted_as_there_are_and_beyond_the_usual_whole_doublings(
+    num_lanes: int, expected: int
+) -> None:
+    assert count_wanted(num_lanes) == expected <= MAX_LANES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate, cycle
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.train.lab import open_lanes
 from torch import nn
 
 from headwater.errors import LanesLeave
-from headwater.train import Trial
+from headwater.train import Trial, profiling
 from headwater.train.profiling import (
     LONG_S,
     MOST_S,
@@ -23,6 +24,7 @@ from headwater.train.profiling import (
     _finalists,
     _hold_finals,
     _Stopwatch,
+    _would_not_fit,
     profile_lanes,
 )
 from headwater.train.running import Workshop
@@ -70,6 +72,55 @@ def test_every_measurement_is_recorded() -> None:
 def test_the_largest_group_is_limited() -> None:
     profile, _ = profile_lanes(Workshop(Tiny()), lanes_of(9), max_lanes=4)
     assert [item.num_lanes for item in profile.measurements] == [1, 2, 4]
+
+
+class Working:
+    """A training function whose steps take a time of their own, whatever is computed; its measurer reads that clock."""
+
+    def __init__(self, step_s: Callable[[int], float], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        self._step_s = step_s
+        monkeypatch.setattr(profiling, "read_clock", lambda: self.now_s)
+
+    def __call__(self, trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        for _ in trial.epochs(1000):
+            for _ in range(20):
+                self.now_s += self._step_s(len(trial.lanes))
+                optimizer.step()
+            trial.report(loss=1.0)
+
+
+def test_sizes_beyond_the_usual_are_tried_while_they_are_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Working(lambda num_lanes: 1e-3, monkeypatch)
+    profile, _ = profile_lanes(Workshop(function), lanes_of(600))
+    assert profile.largest == profile.num_lanes == 512
+
+
+def test_sizes_beyond_the_usual_are_not_tried_where_the_last_was_hardly_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    function = Working(lambda num_lanes: 1e-3 * max(1.0, num_lanes / 64) ** 0.97, monkeypatch)
+    profile, _ = profile_lanes(Workshop(function), lanes_of(600))
+    assert profile.largest == 128
+
+
+def test_no_more_lanes_are_tried_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile, _ = profile_lanes(Workshop(Working(lambda num_lanes: 1e-3, monkeypatch)), lanes_of(64))
+    assert profile.largest == 64
+
+
+def test_large_groups_must_fit_by_a_line_through_two_sizes() -> None:
+    mib = 1 << 20
+    measured = {
+        size: Measurement(num_lanes=size, seconds_per_lane_step=1e-3, peak_bytes=(64 + size) * mib)
+        for size in (64, 128)
+    }
+    assert not _would_not_fit(measured, 256, 320 * mib)
+    assert _would_not_fit(measured, 256, 319 * mib)
+    assert _would_not_fit({128: measured[128]}, 256, 320 * mib), "one size tells nothing of what all lanes share"
+    assert not _would_not_fit({}, 256, 1)
 
 
 def test_a_few_steps_are_enough() -> None:

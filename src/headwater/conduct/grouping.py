@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from headwater.conduct.shortages import Shortages
 from headwater.plan import (
-    MAX_LANES,
     bucket_lanes,
     choose_num_lanes,
+    count_wanted,
     cut_alike,
     cut_groups,
     describe_bucket,
@@ -145,14 +145,14 @@ class Grouper:
         self._record(profile)
         lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
         self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())
-        self._known[wanted.kind] = min(len(wanted.lanes), MAX_LANES), profile
+        self._known[wanted.kind] = count_wanted(len(wanted.lanes)), profile
 
     def take_alone(self, wanted: Unsized, measurement: Measurement | None) -> None:
         """Learn what a step of one trial of a kind costs, and go by another kind's profile where that cost the same."""
         self._alone[wanted.kind] = measurement
         borrowed = None if measurement is None else self._borrow(wanted, measurement)
         if borrowed is not None:
-            self._known[wanted.kind] = min(len(wanted.lanes), MAX_LANES), borrowed
+            self._known[wanted.kind] = count_wanted(len(wanted.lanes)), borrowed
 
     def seconds_alone(self, lane: Lane) -> float | None:
         """Return what a step of this trial takes in a group of one, if that was measured."""
@@ -247,7 +247,7 @@ class Grouper:
         if self._apart is not None or self._num_lanes is not None or len(self.find_sound(bucket)) < 2:
             return None
         num_asked, profile = self._known.get(kind, (0, None))
-        num_wanted = min(len(bucket), MAX_LANES)
+        num_wanted = count_wanted(len(bucket))
         if profile is not None and (num_asked >= num_wanted or profile.largest < num_asked):
             return None
         is_lent = len(self._lenders(num_wanted)) >= NUM_LENDERS
@@ -278,7 +278,7 @@ class Grouper:
 
     def _borrow(self, wanted: Unsized, alone: Measurement) -> Profile | None:
         """Return the profile of another kind, where several cost about the same alone."""
-        others = self._lenders(min(len(wanted.lanes), MAX_LANES))
+        others = self._lenders(count_wanted(len(wanted.lanes)))
         ratios = [abs(math.log(alone.computing_s / profile.measurements[0].computing_s)) for profile in others]
         near = [(ratio, place) for place, ratio in enumerate(ratios) if ratio < math.log(ALIKE)]
         return others[min(near)[1]] if len(near) >= NUM_LENDERS else None

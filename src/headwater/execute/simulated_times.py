@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from headwater.plan import MAX_LANES, choose_num_lanes
+from headwater.plan import choose_num_lanes, count_wanted, is_worth_trying
 from headwater.plan.speeds import Speeds
 from headwater.space import Config
 from headwater.trials import (
@@ -73,11 +73,13 @@ class SimulatedTimes:
             return LoadingCost(unit=unit, switch_s=self.switch_s), self.measure_s
         if purpose is Purpose.ALONE:
             return self._measure_size(lanes[:1], kind, scale), self.measure_s
-        sizes = [1 << power for power in range(MAX_LANES.bit_length()) if 1 << power <= len(lanes)]
-        measured = tuple(self._measure_size(lanes[:size], kind, scale) for size in sizes)
+        measured: list[Measurement] = []
+        for size in (1 << power for power in range(count_wanted(len(lanes)).bit_length())):
+            if is_worth_trying(size, measured):
+                measured.append(self._measure_size(lanes[:size], kind, scale))
         num_lanes, reason = choose_num_lanes(measured, shares_loading=self.load_s > 0)
-        profile = Profile(num_lanes=num_lanes, reason=reason, measurements=measured)
-        return profile, len(sizes) * self.measure_s
+        profile = Profile(num_lanes=num_lanes, reason=reason, measurements=tuple(measured))
+        return profile, len(measured) * self.measure_s
 
     def _measure_size(self, lanes: Sequence[Lane], kind: str, scale: int | None) -> Measurement:
         step_s = self.time_epoch(lanes, kind, scale) / self.num_steps

@@ -10,7 +10,7 @@ from headwater.plan.grouping import (
     kind_of,
     share_lanes,
 )
-from headwater.plan.lanes import MAX_LANES, choose_num_lanes
+from headwater.plan.lanes import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying
 from headwater.plan.packing import (
     NUM_AHEAD,
     Distance,
@@ -30,6 +30,7 @@ from headwater.plan.packing import (
 __all__ = [
     "MAX_LANES",
     "NUM_AHEAD",
+    "USUAL_LANES",
     "Distance",
     "Fits",
     "PackCost",
@@ -37,10 +38,12 @@ __all__ = [
     "bucket_lanes",
     "choose_num_lanes",
     "correlate_ranks",
+    "count_wanted",
     "cut_alike",
     "cut_groups",
     "describe_bucket",
     "halve_group",
+    "is_worth_trying",
     "kind_of",
     "measure_distance",
     "measure_trust",

@@ -6,14 +6,31 @@ from collections.abc import Sequence
 
 from headwater.trials import Measurement
 
-MAX_LANES = 128
+USUAL_LANES = 128
+"""Larger groups are tried only where each size before was clearly faster than those before it."""
+MAX_LANES = 512
 """The largest group that is tried."""
+CLEAR_GAIN = 1.1
+"""So many times faster per lane must the last size then have been."""
 WORTHWHILE = 1.03
 """A group must train this many times faster than its lanes alone; less is within the noise of measuring."""
 NEAR_BEST = 1.02
 """Of sizes this close to the fastest, the smallest is taken: it needs less memory."""
 NEAR_BEST_BESIDE_OTHERS = 1.15
 """The same where groups train side by side: large ones are in each other's way in the caches."""
+
+
+def count_wanted(num_lanes: int) -> int:
+    """Return how large a group is to be tried for so many lanes: beyond the usual, whole doublings only."""
+    return num_lanes if num_lanes <= USUAL_LANES else min(1 << (num_lanes.bit_length() - 1), MAX_LANES)
+
+
+def is_worth_trying(num_lanes: int, measured: Sequence[Measurement]) -> bool:
+    """Tell whether so many lanes may pay, by the smaller sizes that were measured: large ones take long to measure."""
+    if num_lanes <= USUAL_LANES:
+        return True
+    *smaller, last = (item.computing_s for item in measured)
+    return bool(smaller) and CLEAR_GAIN * last <= min(smaller)
 
 
 def choose_num_lanes(

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from headwater.errors import LanesLeave
 from headwater.fuse.strategies import NUM_LAPS, read_clock
-from headwater.plan import MAX_LANES, choose_num_lanes
+from headwater.plan import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying
+from headwater.plan.speeds import count_fitting_lanes
 from headwater.train.engines import LaneState
 from headwater.train.memory import available_bytes, watch_peak
 from headwater.train.packing import time_switch
@@ -81,8 +82,10 @@ def profile_lanes(
         return _measure(workshop, lanes[:num_lanes], states, num_warm_up)[0]
 
     spent_s = last_s = last_wall_s = 0.0
-    for num_lanes in _sizes(min(math.ceil(len(lanes) / workshop.num_workers), max_lanes)):
-        if _would_not_fit(measured, num_lanes, limit) or _ends(measured, spent_s + 2 * last_s, again):
+    for num_lanes in _sizes(min(count_wanted(math.ceil(len(lanes) / workshop.num_workers)), max_lanes)):
+        is_worth = is_worth_trying(num_lanes, [*measured.values()])
+        is_worth = is_worth and not _would_not_fit(measured, num_lanes, limit)
+        if not is_worth or _ends(measured, spent_s + 2 * last_s, again):
             break
         if workshop.deadline.seconds_left <= 2 * last_wall_s:
             return _explain_hurry(_conclude(workshop, measured, limit)), None
@@ -186,10 +189,17 @@ def _explain_hurry(profile: Profile) -> Profile:
 
 
 def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int | None) -> bool:
-    if not measured or limit is None:
+    """Tell whether so many lanes are too many: in proportion to the last size, or by a line through the last two."""
+    known = [(item.num_lanes, item.peak_bytes) for item in measured.values() if item.peak_bytes is not None]
+    if not known or limit is None:
         return False
-    last = list(measured.values())[-1]
-    return last.peak_bytes is not None and last.peak_bytes * num_lanes / last.num_lanes > limit
+    last, last_bytes = known[-1]
+    before, before_bytes = known[max(len(known) - 2, 0)]
+    if num_lanes <= USUAL_LANES or before_bytes >= last_bytes:  # the memory of small groups says little of each lane
+        return last_bytes * num_lanes / last > limit
+    lane_bytes = (last_bytes - before_bytes) / (last - before)
+    one_bytes = last_bytes - (last - 1) * lane_bytes
+    return num_lanes > count_fitting_lanes(one_bytes, one_bytes + lane_bytes, limit)
 
 
 def _gains_no_more(measured: dict[int, Measurement], seconds_spent: float) -> bool:
