@@ -113,13 +113,15 @@ def _show_trial(stored: StoredStudy, number: int, *, all_epochs: bool, as_json: 
 
 
 def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_json: bool) -> None:
+    from headwater.report.changes import gather_changes
     from headwater.report.timeline import Timeline
     from headwater.report.timeline_drawing import draw_timeline
     from headwater.store import open_store, read_spans
 
     with open_store(storage, create=False) as store:
         name = store.study(study).name
-        timeline = Timeline.of(name, read_spans(store, name))
+        changes = gather_changes(store.notes(store.study(name).id, []))
+        timeline = Timeline.of(name, read_spans(store, name), changes)
     if not timeline.devices:
         raise StudyError(
             f"the record of study {name!r} has no spans: they are written as trials leave their devices, and earlier "

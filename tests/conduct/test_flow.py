@@ -19,7 +19,7 @@ from headwater.conduct.setup import name_learnt
 from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
 from headwater.stage import OpenStudy, RunSettings
-from headwater.store import open_store
+from headwater.store import DEVICES, open_store
 from headwater.trials import Deadline, Device, Result
 
 ALONE = SimulatedTimes(
@@ -95,6 +95,26 @@ def test_it_is_noted_why_a_trial_has_devices_and_what_that_gained(tmp_path: Any)
         texts = [note for trial in store.trials(info.id) for note in trial.notes]
     assert any("on 2 devices, for nothing else waited for them" in text and "in prediction" in text for text in texts)
     assert any("gained" in text and "epochs" in text for text in texts)
+
+
+def test_it_is_noted_why_a_trial_starts_on_several_devices(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(list_gpus(4), learn, ALONE)
+    make_study(executor, lanes="auto", storage=tmp_path / "study.db", name="one").run(2)
+    with open_store(tmp_path / "study.db", create=False) as store:
+        texts = [note.text for note in store.notes(store.study("one").id) if note.kind == DEVICES]
+    assert texts[0] == (
+        "at 0.2 s starts on 2 devices, for nothing else waited for them; 57% of the time on one in prediction, "
+        "a guess, until a trial has had both"
+    )
+
+
+def test_a_result_sums_up_what_changes_of_devices_gained() -> None:
+    gains = run(replace(ALONE, num_epochs=27), "ours", search="halving", max_epochs=27).device_gains
+    assert gains is not None
+    assert gains.num_changes > 1
+    assert gains.seconds > 0
+    assert "devices, for nothing else waited for them, from epoch" in gains.last
+    assert run(ALONE, "fifo", search="halving").device_gains is None
 
 
 def test_devices_that_are_of_no_use_are_given_up() -> None:
@@ -202,7 +222,7 @@ def test_an_idle_device_is_promised_once(tmp_path: Any) -> None:
     make_study(executor, lanes="auto", storage=storage, name="one").run(2)
     with open_store(storage, create=False) as store:
         notes = [trial.notes for trial in store.trials(store.study("one").id)]
-    first = [any("after epoch 1 on 2 devices" in text for text in texts) for texts in notes]
+    first = [any("after epoch 1: on 2 devices" in text for text in texts) for texts in notes]
     assert sorted(first) == [False, True]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from headwater.report.tables import best_table, profile_table, studies_table, summary, trial_view
 from headwater.store import StudyInfo
-from headwater.trials import Measurement, Profile, Report, Result, Status, TrialRecord
+from headwater.trials import DeviceGains, Measurement, Profile, Report, Result, Status, TrialRecord
 
 
 class Adam:
@@ -91,6 +92,15 @@ def test_the_summary_counts_and_tells_where_to_look() -> None:
     for part in ("3: 1 completed, 1 stopped, 1 failed", "10.0 s, 3,000 lane-steps/s", "study.db", "not measured"):
         assert part in shown
     assert "headwater show digits-1" in shown
+
+
+def test_the_summary_says_what_changes_of_devices_gained() -> None:
+    gains = DeviceGains(num_changes=3, seconds=12.0, last="trial 7 on 2 devices: gained 4.0 s over 9 epochs")
+    shown = " ".join(render(summary(make_result([], device_gains=gains), None)).split())
+    assert "devices 3 changes gained 12.0 s in all; the last: trial 7 on 2 devices: gained 4.0 s over 9 epochs" in shown
+    lost = render(summary(make_result([], device_gains=replace(gains, num_changes=1, seconds=-2.0)), None))
+    assert "1 change lost 2.0 s in all" in lost
+    assert "devices" not in render(summary(make_result([]), None))
 
 
 def test_the_summary_says_what_its_speedup_comes_from() -> None:

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from headwater.report.changes import MAX_CHANGES, Change, gather_changes
 from headwater.report.timeline import MOST_DEVICES, Timeline, draw_bar
 from headwater.report.timeline_drawing import draw_timeline
+from headwater.store import DEVICES, Note
 from headwater.trials import Span, SpanPurpose
 
 LANES, PACK, RANKS, MEASUREMENT = SpanPurpose
@@ -86,4 +88,56 @@ def test_a_drawing_has_a_bar_for_each_span_in_its_place() -> None:
 def test_no_spans_are_an_empty_timeline() -> None:
     timeline = Timeline.of("none", [])
     assert timeline.busy_share == 0.0
-    assert timeline.as_json() == {"study": "none", "end_s": 0.0, "busy_share": 0.0, "devices": []}
+    assert timeline.as_json() == {"study": "none", "end_s": 0.0, "busy_share": 0.0, "devices": [], "changes": []}
+
+
+def note(text: str, number: int | None, kind: str = DEVICES) -> Note:
+    return Note(kind=kind, text=text, number=number)
+
+
+CHANGES = gather_changes([
+    note("at 1.0 s on <2> devices", 7),
+    note("lanes part", 7, "lanes"),
+    note("at 2.0 s cut into 2 groups", 3),
+    note("at 2.0 s cut into 2 groups", 4),
+    note("of the study", None),
+])  # fmt: skip
+
+
+def test_changes_of_devices_are_told_once_with_their_trials() -> None:
+    assert [str(change) for change in CHANGES] == [
+        "trial 7: at 1.0 s on <2> devices",
+        "2 trials: at 2.0 s cut into 2 groups",
+    ]
+    assert CHANGES[1].trials == (3, 4)
+
+
+def test_a_timeline_says_why_trials_had_several_devices() -> None:
+    spans = [span for one in MIXED.devices for span in one.spans]
+    timeline = Timeline.of("s<1>", spans, CHANGES)
+    assert print_timeline(timeline, 100)[-3:] == [
+        "why trials had several devices",
+        "· trial 7: at 1.0 s on <2> devices",
+        "· 2 trials: at 2.0 s cut into 2 groups",
+    ]
+    assert timeline.as_json()["changes"][1] == {"trials": [3, 4], "text": "at 2.0 s cut into 2 groups"}
+    assert MIXED.as_json()["changes"] == []
+
+
+def test_a_drawing_says_so_below_its_scale_and_cuts_what_is_too_long() -> None:
+    spans = [span for one in MIXED.devices for span in one.spans]
+    changes = [*CHANGES, Change(trials=(1,), text="x" * 1000)]
+    drawn = ElementTree.fromstring(draw_timeline(Timeline.of("s<1>", spans, changes)))
+    texts = [(float(item.attrib["y"]), item.text or "") for item in drawn.iter(f"{SVG}text")]
+    below = [text for y, text in texts if y > next(y for y, text in texts if text.startswith("seconds, of"))]
+    assert below[:2] == ["why trials had several devices", "· trial 7: at 1.0 s on <2> devices"]
+    assert below[-1].endswith("x…")
+    assert max(y for y, _ in texts) < float(drawn.attrib["viewBox"].split()[-1])
+
+
+def test_of_many_changes_the_last_are_shown() -> None:
+    changes = [Change(trials=(number,), text="on 2 devices") for number in range(MAX_CHANGES + 5)]
+    lines = Timeline.of("s", [sit("cpu:0", 0.0, 1.0)], changes).explain()
+    assert lines[0] == f"why trials had several devices, the last of {MAX_CHANGES + 5} notes"
+    assert len(lines) == 1 + MAX_CHANGES
+    assert lines[-1] == f"· trial {MAX_CHANGES + 4}: on 2 devices"

@@ -11,11 +11,12 @@ from functools import partial
 import pytest
 from rich.console import Console
 
+from headwater.report.changes import MAX_CHANGES
 from headwater.report.json_views import list_best
 from headwater.report.reading import read_study, show_storage
 from headwater.report.views import study_view
 from headwater.space import Space, choice, uniform
-from headwater.store import Recorder, Store, StudyInfo, Transition, open_store
+from headwater.store import DEVICES, Recorder, Store, StudyInfo, Transition, open_store
 from headwater.trials import Lane, Measurement, Profile, Report, Status
 
 
@@ -80,6 +81,20 @@ def test_the_page_has_settings_space_counts_profiles_and_notes(store: Store) -> 
     ):  # fmt: skip
         assert part in shown
     assert shown.count("in a group") == 1
+
+
+def test_notes_on_devices_have_a_part_of_their_own(store: Store) -> None:
+    recorder = Recorder(store, store.study(), SPACE)
+    for number in range(MAX_CHANGES + 2):
+        recorder.note(DEVICES, f"at {number}.0 s on 2 devices", [Lane(number=number % 4, config={}, seed=0)])
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(study_view(read_study(store, None, "study.db")))
+    notes, devices = captured.get().split("devices, the last of 12 notes")
+    assert "· lanes part by `hidden` (4 trials)" in notes
+    assert "on 2 devices" not in notes
+    assert "· trial 3: at 11.0 s on 2 devices" in devices
+    assert devices.count("on 2 devices") == MAX_CHANGES
 
 
 def test_configurations_are_readable_without_their_space(store: Store) -> None:

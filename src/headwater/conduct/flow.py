@@ -12,8 +12,9 @@ from headwater.conduct.waiting import Work
 from headwater.plan import cut_groups
 from headwater.plan.allocation import Policy
 from headwater.plan.moves import SAFE_DEVICES, GroupTime, Move, choose_moves, choose_narrowed, share_new
+from headwater.plan.speeds import Speeds
 from headwater.plan.surface import Shape, Surface, cut_evenly
-from headwater.trials import Lane, Placement, Purpose, TrialGroup
+from headwater.trials import DeviceGains, Lane, Placement, Purpose, TrialGroup
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Flow:
         self, policy: Policy, grouper: Grouper, tell: Tell, clock: Callable[[], float], *, can_widen: bool = True
     ) -> None:
         self.surface = Surface()
+        self.gains: DeviceGains | None = None
         self._policy = policy
         self._grouper = grouper
         self._tell = tell
@@ -108,6 +110,7 @@ class Flow:
             shares = share_new(seconds, num_left + len(lone), speeds, self._policy)
             for place, width in zip(lone, shares, strict=True):
                 widths[place] = width
+            self._explain_start(lanes, shares, speeds)
         for work in works:
             self._widths.pop(work.groups[0].key, None)
         return widths
@@ -163,6 +166,18 @@ class Flow:
         if change is not None:
             self._follow(change, running, seconds)
 
+    def _explain_start(self, lanes: Sequence[Lane], widths: Sequence[int], speeds: Speeds) -> None:
+        """Say why trials start on several devices, once for all that get as many."""
+        basis = "by what trials had of them" if self.surface.shares else "a guess, until a trial has had both"
+        for width in sorted({width for width in widths if width > 1}):
+            chosen = [lane for lane, count in zip(lanes, widths, strict=True) if count == width]
+            share = f"{speeds.factor(width):.0%} of the time on one in prediction, {basis}"
+            reason = f"starts on {width} devices, for nothing else waited for them"
+            self._tell(f"{self._say_when()} {reason}; {share}", chosen)
+
+    def _say_when(self) -> str:
+        return f"at {self._clock():.1f} s"
+
     def _follow(self, change: _Change, running: RunningGroup, seconds: float) -> None:
         now = self._clock()
         if running.epoch == change.epoch + 1:
@@ -173,7 +188,14 @@ class Flow:
         if running.epoch >= _find_end(running):
             num_epochs = running.epoch - change.epoch
             gained_s = num_epochs * change.seconds_before - (now - change.since_s)
-            self._tell(f"{change.text}: {_say_gain(gained_s)} over {num_epochs} epochs", change.lanes)
+            epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
+            gained = f"{change.text}, from epoch {change.epoch}: {_say_gain(gained_s)} over {epochs}"
+            self._tell(f"{self._say_when()} {gained}", change.lanes)
+            whose = f"trial {change.lanes[0].number}" if len(change.lanes) == 1 else f"{len(change.lanes)} trials"
+            before = self.gains or DeviceGains(num_changes=0, seconds=0.0, last="")
+            self.gains = DeviceGains(
+                num_changes=before.num_changes + 1, seconds=before.seconds + gained_s, last=f"{whose} {gained}"
+            )
             del self._changes[running.group.key]
 
     def _count_free(self) -> int:
@@ -192,7 +214,7 @@ class Flow:
         else:
             text = f"on one device, for {'others waited' if move.gain_s <= 0 else 'more were of no use'}"
         predicted = f"; {time.seconds_left:.1f} s left become {move.seconds_left:.1f} s in prediction"
-        self._tell(f"after epoch {running.epoch} {text}{predicted}", lanes)
+        self._tell(f"{self._say_when()}, after epoch {running.epoch}: {text}{predicted}", lanes)
         regrouping = Regrouping(num_parts=move.num_parts, num_devices=move.num_devices)
         num_more = max(move.num_taken - time.shape.num_devices, 0)
         change = _Change(text, lanes, num_more, self._clock(), running.epoch, time.epoch_s)
@@ -238,7 +260,8 @@ class Flow:
 
 def open_flow(setup: StudySetup, grouper: Grouper, tell: Tell) -> Flow:
     """Return what lets devices flow in a study."""
-    flow = Flow(setup.allocation, grouper, tell, setup.limits.deadline.clock, can_widen=setup.can_widen)
+    clock = setup.limits.deadline.clock
+    flow = Flow(setup.allocation, grouper, tell, lambda: clock() - setup.origin_s, can_widen=setup.can_widen)
     flow.surface.recall(setup.learnt)
     return flow
 

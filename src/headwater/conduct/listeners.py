@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headwater.conduct.tally import Tally
-from headwater.store import Recorder, Store, StudyInfo, Transition
+from headwater.store import DEVICES, Recorder, Store, StudyInfo, Transition
 from headwater.trials import Lane, Report, Silence, Status, Watcher
 
 
@@ -68,6 +68,10 @@ class StudyLog:
     def tell_lanes(self, text: str, lanes: Sequence[Lane]) -> None:
         """Note something about how these lanes train."""
         self.tell(text, lanes, kind="lanes")
+
+    def tell_devices(self, text: str, lanes: Sequence[Lane]) -> None:
+        """Note why these lanes have the devices they have, or what that gained."""
+        self.tell(text, lanes, kind=DEVICES)
 
     def charge(self, numbers: Sequence[int], seconds: float) -> None:
         """Share the time that a group has trained among its trials."""

@@ -51,6 +51,11 @@ class StudySetup:
     earlier_s: float = 0.0
     """How many seconds of spans earlier runs have recorded; those of this one come after them."""
 
+    @property
+    def origin_s(self) -> float:
+        """When the study began, by the clock of this run, were there no time between its runs."""
+        return self.limits.deadline.begin_s - self.earlier_s
+
 
 def open_states(setup: StudySetup) -> TrialStates:
     """Return what knows which states of trials there are, and says which are saved."""
@@ -66,8 +71,7 @@ def open_states(setup: StudySetup) -> TrialStates:
 
 def open_spans(setup: StudySetup) -> SpanLog:
     """Return what makes spans of events, in seconds since the run began."""
-    origin_s = setup.limits.deadline.begin_s - setup.earlier_s
-    return SpanLog(setup.recorder.info.name, origin_s, setup.recorder.add_span)
+    return SpanLog(setup.recorder.info.name, setup.origin_s, setup.recorder.add_span)
 
 
 def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:

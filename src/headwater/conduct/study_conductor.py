@@ -64,7 +64,7 @@ class StudyConductor:
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._losses = Losses(self._trials.epoch_of)
         self._devices: set[str] = set()
-        self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_lanes)
+        self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_devices)
         self.learning = Learning(setup, self._waiting, self._flow.surface)
         self._has_begun = any(record.history for record in setup.known)
 
@@ -192,6 +192,7 @@ class StudyConductor:
         return replace(
             self._tally.summarise(self._setup.recorder.trials(), storage),
             profiles=tuple(self._waiting.grouper.profiles),
+            device_gains=self._flow.gains,
             ended_early=self.ended_early,
             was_interrupted=self.ended_early is not None and self.ended_early == self.end.stop_reason,
         )

@@ -41,6 +41,7 @@ def describe_run(result: Result, count: int = 10) -> Json:
         "num_lane_steps": result.num_lane_steps,
         "seconds_one_by_one": result.seconds_one_by_one,
         "profiles": list(map(_describe_profile, result.profiles)),
+        "device_gains": None if result.device_gains is None else asdict(result.device_gains),
         "trust": trust,
         "ended_early": result.ended_early,
         "was_interrupted": result.was_interrupted,

@@ -25,7 +25,7 @@ from headwater.report.numbers import (
 )
 from headwater.space import Config, show_plain
 from headwater.store import StudyInfo
-from headwater.trials import Profile, Report, Result, Status, TrialRecord
+from headwater.trials import DeviceGains, Profile, Report, Result, Status, TrialRecord
 
 STYLES: Mapping[Status, str] = {
     Status.RUNNING: "cyan",
@@ -67,12 +67,20 @@ def summary(result: Result, look: str | None) -> RenderableType:
     lines.add_row("time", _show_time(result))
     if result.num_lane_steps:
         lines.add_row("lanes", _show_lanes(result))
+    if result.device_gains is not None:
+        lines.add_row("devices", Text(_show_gains(result.device_gains)))
     for name, text in describe_transfer(result):
         lines.add_row(name, text)
     lines.add_row("record", Text(result.storage if look else "in memory only, and gone with this process"))
     if look:
         lines.add_row("look", Text(look, style="bold"))
     return lines
+
+
+def _show_gains(gains: DeviceGains) -> str:
+    word = "gained" if gains.seconds >= 0 else "lost"
+    changes = show_count(gains.num_changes, "change")
+    return f"{changes} {word} {show_seconds(abs(gains.seconds))} in all; the last: {gains.last}"
 
 
 def describe_transfer(result: Result) -> Iterator[tuple[str, Text]]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from headwater.report.changes import MAX_CHANGES, Change
 from headwater.report.numbers import show_count, show_seconds
 from headwater.trials import Span, SpanPurpose
 
@@ -60,9 +61,11 @@ class Timeline:
     study: str
     devices: tuple[DeviceTimeline, ...]
     end_s: float
+    changes: tuple[Change, ...] = ()
+    """Why trials had the devices they had."""
 
     @classmethod
-    def of(cls, study: str, spans: Sequence[Span]) -> Timeline:
+    def of(cls, study: str, spans: Sequence[Span], changes: Sequence[Change] = ()) -> Timeline:
         """Sort the spans of a study by device and time."""
         end_s = max((span.end_s for span in spans), default=0.0)
         by_device: dict[str, list[Span]] = {}
@@ -70,7 +73,7 @@ class Timeline:
             by_device.setdefault(span.device, []).append(span)
         names = sorted(by_device, key=_as_ordered)
         devices = tuple(DeviceTimeline(device=name, spans=tuple(by_device[name]), end_s=end_s) for name in names)
-        return cls(study=study, devices=devices, end_s=end_s)
+        return cls(study=study, devices=devices, end_s=end_s, changes=tuple(changes))
 
     @property
     def busy_share(self) -> float:
@@ -97,6 +100,7 @@ class Timeline:
                 }
                 for one in self.devices
             ],
+            "changes": [{"trials": list(change.trials), "text": change.text} for change in self.changes],
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -110,6 +114,13 @@ class Timeline:
             yield Text.assemble((f"{one.device:<{margin}} ", "cyan"), draw_bar(one, width), text)
         if len(self.devices) > MOST_DEVICES:
             yield Text(f"and {len(self.devices) - MOST_DEVICES} more; -o FILE.svg draws all", style="dim")
+        yield from (Text(line) for line in self.explain())
+
+    def explain(self) -> list[str]:
+        """Say in lines why trials had the devices they had, and what that gained; none where nothing was noted."""
+        shown = self.changes[-MAX_CHANGES:]
+        left_out = f", the last of {show_count(len(self.changes), 'note')}" if len(shown) < len(self.changes) else ""
+        return [f"why trials had several devices{left_out}", *(f"· {change}" for change in shown)] if shown else []
 
 
 def draw_bar(timeline: DeviceTimeline, width: int) -> str:

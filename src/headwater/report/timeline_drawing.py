@@ -21,26 +21,36 @@ TOP, RIGHT, BOTTOM = 64, 80, 40
 LETTER = 6.6
 """How wide a letter is, about."""
 NUM_TICKS = 8
+LINE = 18
+MAX_LETTERS = int((WIDTH - 40) / LETTER)
 
 
 def draw_timeline(timeline: Timeline) -> str:
     """Draw it, with a scale of seconds below and the share of time in which each device was busy on the right."""
     left = 20 + LETTER * max((len(one.device) for one in timeline.devices), default=0)
     scale = (WIDTH - left - RIGHT) / (timeline.end_s or 1.0)
-    height = TOP + ROW * len(timeline.devices) + BOTTOM
+    lines = timeline.explain()
+    bottom = TOP + ROW * len(timeline.devices)
+    height = bottom + BOTTOM + LINE * len(lines)
     shapes = [f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
     shapes.append(_text(20, 24, timeline.describe(), "start", "font-weight='bold'"))
     for place, (purpose, colour) in enumerate(COLOURS.items()):
         x = 20 + 130 * place
         shapes.append(f'<rect x="{x}" y="36" width="14" height="14" fill="{colour}"/>')
         shapes.append(_text(x + 20, 48, purpose.value, "start"))
-    shapes += _draw_scale(timeline, left, scale, height - BOTTOM)
+    shapes += _draw_scale(timeline, left, scale, bottom)
+    for place, line in enumerate(lines):
+        shapes.append(_text(20, bottom + BOTTOM + LINE * (place + 0.5), _clip(line), "start"))
     for place, one in enumerate(timeline.devices):
         y = TOP + ROW * place
         shapes += _draw_device(one, left, scale, y)
     style = 'font-family="sans-serif" font-size="12" fill="#222"'
     body = "\n".join(shapes)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {style}>\n{body}\n</svg>\n'
+
+
+def _clip(line: str) -> str:
+    return line if len(line) <= MAX_LETTERS else f"{line[: MAX_LETTERS - 1]}…"
 
 
 def _draw_device(one: DeviceTimeline, left: float, scale: float, y: float) -> Iterator[str]:

@@ -11,10 +11,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headwater.report.changes import MAX_CHANGES, gather_changes
 from headwater.report.numbers import show_count, show_seconds, show_standing
 from headwater.report.reading import StoredStudy
 from headwater.report.tables import describe_transfer, profile_table, show_statuses
-from headwater.store import Note, StudyInfo
+from headwater.store import DEVICES, Note, StudyInfo
 from headwater.trials import Result
 
 MAX_NOTES = 20
@@ -28,9 +29,13 @@ def study_view(study: StoredStudy) -> RenderableType:
         parts += ["", profile_table(profile, label)]
     told = [f"({label}): {profile.reason}" for label, profile in study.profiles.items()]
     told += study.result.start.describe() if study.result.start is not None else []
-    notes = [note for note in study.notes if not note.text.endswith(tuple(told))]
+    notes = [note for note in study.notes if note.kind != DEVICES and not note.text.endswith(tuple(told))]
     if notes:
         parts += ["", Text("notes", style="bold"), _count_notes(notes)]
+    if changes := gather_changes(study.notes):
+        lines = [Text(f"· {change}") for change in changes[-MAX_CHANGES:]]
+        head = f"devices, the last of {show_count(len(changes), 'note')}" if len(changes) > len(lines) else "devices"
+        parts += ["", Text(head, style="bold"), *lines]
     return Group(*parts)
 
 

@@ -9,9 +9,10 @@ from headwater.store.state_files import StateFiles
 from headwater.store.states import KEPT, find_states, has_states, place_states
 from headwater.store.store import Store, open_store
 from headwater.store.temporary import TemporaryFolder
-from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
+from headwater.store.values import DEVICES, Batch, NewTrial, Note, StudyInfo, Transition
 
 __all__ = [
+    "DEVICES",
     "KEPT",
     "Batch",
     "Folder",

@@ -61,6 +61,10 @@ class Transition:
     """What the trial has spent since its previous transition."""
 
 
+DEVICES = "devices"
+"""The kind of notes that say why a trial has the devices it has, and what that gained."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A remark for the report, on one trial or (number None) on the whole study."""

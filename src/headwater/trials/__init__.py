@@ -35,7 +35,7 @@ from headwater.trials.records import (
     TrialRecord,
 )
 from headwater.trials.replicas import average_replicas, join_arrivals
-from headwater.trials.result import Result
+from headwater.trials.result import DeviceGains, Result
 from headwater.trials.spans import Span, SpanPurpose
 from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
 from headwater.trials.watching import Pulse, Silence, Watcher
@@ -50,6 +50,7 @@ __all__ = [
     "Deadline",
     "Decision",
     "Device",
+    "DeviceGains",
     "Drift",
     "Ended",
     "Ending",

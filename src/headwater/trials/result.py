@@ -14,6 +14,17 @@ from headwater.trials.surrogate import StartCheck, Trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGains:
+    """What trials and groups gained by devices that nothing waited for, as far as that was seen."""
+
+    num_changes: int
+    seconds: float
+    """By how much earlier they ended, all taken together; less than 0 where they lost."""
+    last: str
+    """The last of the changes, and what it gained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Every trial of a study, and which of them is best."""
 
@@ -37,6 +48,8 @@ class Result:
     seconds_one_by_one: float | None = None
     """How long the same steps take in groups of one, as measured by this study or the one whose group sizes it knows;
     None where that was not measured."""
+    device_gains: DeviceGains | None = None
+    """What changes of devices gained in this run; None where nothing was changed."""
     target: TrialRecord | None = None
     """Where trials were of surrogates: the target, trained with the best configuration."""
     trust: Trust | None = None
