@@ -86,19 +86,19 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     executor = StayingExecutor(2)
     try:
-        for name, function, lanes in (("unfusable", train_apart, 1), ("fusable", train, NUM_LANES)):
+        for name, function, lanes in (("unfusable", train_apart, "auto"), ("fusable", train, NUM_LANES)):
             print_rows(executor, name, function, lanes, options.turns)
     finally:
         executor.executor.close()
 
 
-def print_rows(executor: StayingExecutor, name: str, function: Train, lanes: int, num_turns: int) -> None:
+def print_rows(executor: StayingExecutor, name: str, function: Train, lanes: int | str, num_turns: int) -> None:
     """Print a row for each search."""
     for search in SEARCHES:
         laps: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
         foreseen: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
         for _ in range(num_turns):
-            timed = measure(executor, function, lanes)
+            timed = measure(executor, function, lanes if isinstance(lanes, int) else 1)
             for allocation in ALLOCATIONS:
                 foreseen[allocation].append(predict(timed, search, allocation, lanes))
                 since = time.perf_counter()
@@ -116,7 +116,7 @@ def measure(executor: StayingExecutor, function: Train, lanes: int) -> Timed:
     """Time a few epochs of each shape."""
     pilots = {
         "lone": time_epochs(executor, function, num_trials=2, allocation="fifo", lanes=1),
-        "wide": time_epochs(executor, function, num_trials=1, allocation="ours", lanes=1),
+        "wide": time_epochs(executor, function, num_trials=1, allocation="ours", lanes="auto"),
         "lanes": time_epochs(executor, function, num_trials=2 * lanes, allocation="fifo", lanes=lanes),
     }
     return Timed(
@@ -144,9 +144,9 @@ def time_epochs(executor: StayingExecutor, function: Train, **settings: Any) -> 
     return epoch_s, max(span_s - fmean(sum(seconds) for seconds in epochs), 0.0)
 
 
-def predict(timed: Timed, search: str, allocation: str, lanes: int) -> float:
+def predict(timed: Timed, search: str, allocation: str, lanes: int | str) -> float:
     """Return when the study ends on simulated devices that take as long as was timed."""
-    lane_s = (timed.lanes_s - timed.lone_s) / max(lanes - 1, 1)
+    lane_s = (timed.lanes_s - timed.lone_s) / (lanes - 1) if isinstance(lanes, int) else timed.lone_s
 
     def time_epoch(config: Mapping[str, Any], num_lanes: int, kind: str) -> float:
         return timed.lone_s + lane_s * (num_lanes - 1)

@@ -52,7 +52,7 @@ class TemporaryStates:
             weakref.finalize(self, folder.remove)
         else:
             self.url = f"memory://headwater-{uuid4().hex}"
-            weakref.finalize(self, remove_folder, self.url)
+            weakref.finalize(self, remove_folder, self.url).atexit = False  # the memory goes with the process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,3 +177,14 @@ assert len(simulate(EVEN, search="asha").ranked) == 8
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_process_that_has_simulated_ends_in_silence(tmp_path: Path) -> None:
+    program = f"""
+from tests.execute.simulation import EVEN, make_study, list_gpus, learn
+from headwater.execute import SimulatedExecutor
+study = make_study(SimulatedExecutor(list_gpus(2), learn, EVEN), storage={str(tmp_path / "study.db")!r})
+result = study.run(2)  # which outlives everything
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stderr == ""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from tests.train.recipes import require_round_trip
+from torch import nn
 
 from headwater.train import Trial
 from headwater.train.engines import LaneState
@@ -152,3 +153,27 @@ def _require_close(ours: Any, theirs: Any, tolerance: float, where: str) -> None
         torch.testing.assert_close(*pair, rtol=tolerance, atol=tolerance, msg=f"{where}: {ours} and {theirs}")
     else:
         assert ours == theirs, where
+
+
+def lanes_of(count: int, **fixed: Any) -> tuple[Lane, ...]:
+    return open_lanes({number: {"lr": 0.01 * (number + 1), **fixed} for number in range(count)})
+
+
+class Tiny:
+    """A training function that is all overhead, so that lanes pay; it counts its steps."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def __call__(self, trial: Trial) -> None:
+        layers = [layer for _ in range(4) for layer in (nn.Linear(4, 4), nn.ReLU())]
+        model = trial.prepare_model(nn.Sequential(*layers))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        x = torch.ones(2, 4)
+        for _ in trial.epochs(1000):
+            for _ in range(20):
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+                self.num_steps += 1
+            trial.report(loss=1.0)
