@@ -6,26 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
+from headwater.conduct.endings import Endings
 from headwater.conduct.flow import open_flow
 from headwater.conduct.learning import Learning
 from headwater.conduct.listeners import StudyLog
-from headwater.conduct.losses import Losses, Verdict
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.running import Regrouping, RunningGroup, RunningPlacement, RunningPlacements
 from headwater.conduct.setup import StudySetup, open_spans, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
-from headwater.plan import cut_alike
 from headwater.trials import (
     Brief,
     Device,
     Ended,
-    Ending,
     Event,
     Expected,
     GroupEvent,
-    Lane,
     Lost,
     Measured,
     Noted,
@@ -39,7 +36,6 @@ from headwater.trials import (
     Saved,
     Started,
     Starting,
-    Status,
     Stepped,
     TrialGroup,
 )
@@ -62,7 +58,7 @@ class StudyConductor:
         self._running = RunningPlacements()
         self._spans = open_spans(setup)
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
-        self._losses = Losses(self._trials.epoch_of)
+        self._endings = Endings(self._trials, self._waiting, self._log)
         self._devices: set[str] = set()
         self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_devices)
         self.learning = Learning(setup, self._waiting, self._flow.surface)
@@ -329,41 +325,15 @@ class StudyConductor:
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
             seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
             self._tally.count_alone(ending.num_lane_steps, seconds)
-        self._conclude(ending, running.is_pack)
+        self._endings.conclude(ending, running.is_pack)
         self.learning.take(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)
         if not running.groups:
             self._running.remove(event.key)
         return order
 
-    def _conclude(self, ending: Ending, was_packed: bool = False) -> None:
-        outcome = ending.outcome
-        if outcome not in (Outcome.DONE, Outcome.REFUSED):  # what runs again goes on from what was saved
-            ending = replace(ending, lanes=tuple(self._trials.reopen(ending.lanes)))
-        lanes = ending.lanes
-        if outcome is Outcome.DONE:
-            self._waiting.grouper.acquit(lanes)
-            self._trials.finish(lanes, Status.COMPLETED)
-        elif outcome is Outcome.REFUSED or (outcome is Outcome.OUT_OF_MEMORY and was_packed):
-            reason = ending.error if outcome is Outcome.REFUSED else "they ran out of memory"
-            self._waiting.refuse_packs(cut_alike(lanes), reason)
-        elif outcome is Outcome.LOST:
-            self._restart(lanes, Lost(key=0, reason=ending.error))
-        elif outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(lanes) == 1:
-            self._fail(ending)
-        else:
-            self._waiting.part(ending)
-
-    def _fail(self, ending: Ending) -> None:
-        if ending.outcome is Outcome.OUT_OF_MEMORY:
-            self._waiting.grouper.excuse(ending.lanes[0])
-        self._trials.finish(ending.lanes, Status.FAILED, ending.failure)
-
     def _hear_loss(self, running: RunningPlacement, event: Lost) -> None:
-        """Let what was lost go on from its last states; who to blame is found out as if the function had raised.
-
-        Which group of a pack is to blame cannot be told, so none is: they train one by one from now on.
-        """
+        """Let what was lost go on from its last states; what was being measured is taken as it is without."""
         if running.work.purpose is not Purpose.TRAIN:
             profile = Profile(num_lanes=1, reason=f"measuring went no further: {event.reason}")
             finding = profile if running.work.purpose is Purpose.PROFILE else None
@@ -373,22 +343,7 @@ class StudyConductor:
             self.end.epochs.end((event.key, key))
             self._tally.advance((event.key, key), 0, 0)
             self._flow.forget(key)
-            lanes = tuple(self._trials.reopen(group.unrecorded))
-            if running.is_pack and lanes:
-                self._waiting.refuse_packs(cut_alike(lanes), event.reason)
-            elif lanes:
-                self._restart(lanes, event)
-            else:  # it died after its last report, and has done its work
-                self._conclude(Ending(outcome=Outcome.DONE, lanes=()))
-
-    def _restart(self, lanes: tuple[Lane, ...], event: Lost) -> None:
-        """Let lanes train again that were lost with what trained them, or find out which of them is to blame."""
-        if self._losses.judge(lanes) is Verdict.AGAIN:
-            self._log.tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
-            self._waiting.add_groups(list(cut_alike(lanes)))
-        else:
-            outcome = Outcome.OUT_OF_MEMORY if event.is_out_of_memory else Outcome.RAISED
-            self._conclude(Ending(outcome=outcome, lanes=lanes, error=event.reason))
+            self._endings.lose(group.unrecorded, running.is_pack, event)
 
     def _end_early(self, reason: str) -> None:
         if self.ended_early is None:
