@@ -108,3 +108,10 @@ def test_a_device_that_hardly_helps_is_left_idle() -> None:
 def test_nothing_to_share_among_is_no_share() -> None:
     for policy in Policy:
         assert share_new([], 3, SCALING, policy) == []
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_no_more_devices_are_shared_out_than_there_are(policy: Policy) -> None:
+    shares = share_new([1.0] * 9 + [3.0] * 5, 16, Speeds(scaling=1.15, max_devices=3), policy)
+    assert min(shares) == 1
+    assert sum(shares) <= 16

@@ -178,7 +178,10 @@ def _share_by_gain(seconds: Sequence[float], num_devices: int, speeds: Speeds) -
 def _share_by_paper(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> list[int]:
     most = speeds.most_devices
     shares = share_statically(seconds, num_devices=max(num_devices, 1), max_sharing=1, max_devices=most)
-    return [max(int(share), 1) for share in shares]
+    widths = [max(int(share), 1) for share in shares]
+    while sum(widths) > max(num_devices, len(widths)):  # shares of less than a device have become one
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _share_evenly(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> list[int]:
