@@ -67,6 +67,7 @@ class Noting:
         self.brief: Callable[[str], Brief] = conductor.brief
         self.hear: Callable[[Event], Order | None] = conductor.hear
         self.regroup, self.foresee = conductor.regroup, conductor.foresee
+        self.want_devices = conductor.want_devices
         self._place = conductor.place
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:

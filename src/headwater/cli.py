@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from headwater.device_verb import devices
 from headwater.errors import HeadwaterError, StudyError
 from headwater.plan_verb import plan
 from headwater.record_verbs import best, export, list_studies, mirror, show, stop
@@ -209,6 +210,7 @@ app.command()(best)
 app.command()(export)
 app.command()(mirror)
 app.command()(stop)
+app.command()(devices)
 app.command()(plan)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +14,8 @@ from headwater.terminal import (
     JsonOption,
     StorageOption,
     StudyArgument,
+    find_running,
+    name_asker,
     name_storage,
     open_err,
     open_out,
@@ -30,7 +29,6 @@ from headwater.terminal import (
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
     from headwater.report.reading import StoredStudy
-    from headwater.store import Runner, Store, StudyInfo
 
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
@@ -234,15 +232,14 @@ def stop(study: StudyArgument = None, storage: StorageOption = DEFAULT_STORAGE) 
         from headwater.store import ask_to_stop, find_asker, open_store
 
         with open_store(storage, create=False) as reader:
-            info = _running_stage(reader, reader.study(study))
-            runner = _require_running(reader, info, storage)
+            info, runner = find_running(reader, study, storage, wish="stop")
             asker = find_asker(reader, info.id, runner)
         who = f"process {runner.pid} on {runner.host}"
         if asker is not None:
             told = f"study {info.name} was asked to stop already, by {asker}; {who} ends it after its next report"
         else:
             with open_store(storage) as writer:
-                ask_to_stop(writer, info.id, runner, f"{_name_user()} on {socket.gethostname()}")
+                ask_to_stop(writer, info.id, runner, name_asker())
             told = f"asked study {info.name} to stop; {who} ends it after its next report, with everything saved"
         open_out().print(escape(told), soft_wrap=True)
 
@@ -286,35 +283,3 @@ def _write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise StudyError(f"{path} cannot be written: {error.strerror}; give another path with --output") from error
-
-
-def _running_stage(store: Store, info: StudyInfo) -> StudyInfo:
-    """Return the stage that a study with surrogates is in; the study itself where it has none that runs."""
-    from headwater.store import find_runner
-
-    stages = [stage for stage in store.studies() if stage.settings.get("part_of") == info.name]
-    running = [stage for stage in stages if (runner := find_runner(store, stage.id)) is not None and runner.may_live()]
-    return running[-1] if running and find_runner(store, info.id) is None else info
-
-
-def _require_running(store: Store, info: StudyInfo, storage: str) -> Runner:
-    """Return the process that runs the study; one that is on this machine must be there."""
-    from headwater.store import find_runner
-
-    runner = find_runner(store, info.id)
-    look = show_command("show", info.name, storage)
-    if runner is None:
-        raise StudyError(f"study {info.name!r} is not running, so there is nothing to stop; look at it with {look}")
-    if not runner.may_live():
-        raise StudyError(
-            f"study {info.name!r} is not running: process {runner.pid}, which ran it, was killed; "
-            f"go on with headwater resume, or look at it with {look}"
-        )
-    return runner
-
-
-def _name_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
-        return f"user {os.getuid()}"

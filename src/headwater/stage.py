@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from headwater.conduct.absences import Absences
 from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
@@ -72,6 +73,7 @@ class RunSettings:
     watcher: Watcher = field(default_factory=Silence)
     listeners: Sequence[Listener] = ()
     keys: Iterator[int] = field(default_factory=count)
+    absences: Absences = field(default_factory=Absences)
     spreads: bool = False
     """Whether it trains one trial, on all devices."""
     earlier_s: float = 0.0
@@ -179,6 +181,7 @@ class OpenStudy:
             remarks=() if remark is None else (remark,),
             spreads=settings.spreads,
             keys=settings.keys,
+            absences=settings.absences,
             earlier_s=settings.earlier_s,
         )
 

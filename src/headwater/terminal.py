@@ -5,9 +5,11 @@ With `cli`, which is built on it, the only module that reads the environment and
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
+import socket
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -18,11 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StudyError
 from headwater.report.consoles import PlainConsole
 
 if TYPE_CHECKING:
     from headwater.report.reading import StoredStudy
+    from headwater.store import Runner, Store, StudyInfo
 
 DEFAULT_STORAGE = "headwater.db"
 STORAGE_VARIABLE = "HEADWATER_STORAGE"
@@ -124,6 +127,50 @@ def tell_damage(lines: Sequence[str]) -> None:
         told.append(f"and {len(lines) - MOST_DAMAGE:,} more rows are left out")
     for line in told:
         open_err().print(Text(line, style="yellow"), soft_wrap=True)
+
+
+def find_running(store: Store, study: str | None, storage: str, *, wish: str) -> tuple[StudyInfo, Runner]:
+    """Return a study that runs, or the stage that it is in, and the process that runs it; one here must be there.
+
+    Raises:
+        StudyError: It is not running.
+    """
+    from headwater.store import find_runner
+
+    info = _running_stage(store, store.study(study))
+    runner = find_runner(store, info.id)
+    look = show_command("show", info.name, storage)
+    if runner is None:
+        raise StudyError(f"study {info.name!r} is not running, so there is nothing to {wish}; look at it with {look}")
+    if not runner.may_live():
+        raise StudyError(
+            f"study {info.name!r} is not running: process {runner.pid}, which ran it, was killed; "
+            f"go on with headwater resume, or look at it with {look}"
+        )
+    return info, runner
+
+
+def list_stages(store: Store, name: str) -> list[StudyInfo]:
+    """Return the stages of a study with surrogates."""
+    return [stage for stage in store.studies() if stage.settings.get("part_of") == name]
+
+
+def _running_stage(store: Store, info: StudyInfo) -> StudyInfo:
+    """Return the stage that a study with surrogates is in; the study itself where it has none that runs."""
+    from headwater.store import find_runner
+
+    stages = list_stages(store, info.name)
+    running = [stage for stage in stages if (runner := find_runner(store, stage.id)) is not None and runner.may_live()]
+    return running[-1] if running and find_runner(store, info.id) is None else info
+
+
+def name_asker() -> str:
+    """Say who asks something of a study: the user, and where."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        user = f"user {os.getuid()}"
+    return f"{user} on {socket.gethostname()}"
 
 
 def show_command(verb: str, study: str, storage: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.execute.simulation import list_gpus, list_histories, make_study
 
-from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
+from headwater.execute import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.execute.simulated import Change
 from headwater.plan.speeds import Speeds
 from headwater.space import Config
@@ -122,6 +122,19 @@ def _draw_changes(random: Random, num_devices: int) -> list[Change]:
     return [*joins, *(DeviceLoss(random.uniform(0, 80), name) for name in gone)]
 
 
+def _draw_leaves(random: Random, num_devices: int) -> list[Change]:
+    """Let devices come and go again and again, some so soon that what is placed there has not begun."""
+    changes: list[Change] = []
+    for name in [f"gpu:{place}" for place in range(1, num_devices)] + ["late:0", "late:1"]:
+        time_s, is_there = 0.0, name.startswith("gpu")
+        for _ in range(random.choice([0, 1, 2, 5])):
+            time_s += random.choice([0.0, 0.01, random.uniform(0, 5), random.uniform(0, 30)])
+            join = DeviceJoin(time_s, Device(name=name, kind="gpu"))
+            changes.append(DeviceLeave(time_s, name) if is_there else join)
+            is_there = not is_there
+    return changes
+
+
 def assert_same(ours: Result, queued: Result) -> None:
     assert list_histories_safely(ours) == list_histories_safely(queued)
     assert ours.ended_early == queued.ended_early is None
@@ -144,6 +157,14 @@ def test_studies_find_the_same_as_in_a_queue_and_are_not_slower() -> None:
         assert_same(ours, queued)
         ratios.append(ours.seconds / queued.seconds)
     assert sum(ratios) / len(ratios) < 1.0
+
+
+@pytest.mark.parametrize("allocation", ["ours", "fluid"])
+@pytest.mark.parametrize("seed", range(16))
+def test_studies_find_the_same_while_devices_come_and_go(seed: int, allocation: str) -> None:
+    case = replace(Case.draw(seed), changes=())
+    moved = replace(case, changes=_draw_leaves(Random(seed), case.num_devices))
+    assert_same(moved.run(allocation), case.run("fifo"))
 
 
 @pytest.mark.parametrize("seed", range(8))

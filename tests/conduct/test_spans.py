@@ -13,10 +13,10 @@ import pytest
 from tests.execute.simulation import EVEN, UNEVEN, learn, list_gpus, make_study
 
 from headwater.errors import StudyError
-from headwater.execute import DeviceLoss, SimulatedExecutor, SimulatedTimes
+from headwater.execute import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.space import Config
 from headwater.store import open_store, read_spans
-from headwater.trials import Span, SpanPurpose, Surrogate
+from headwater.trials import Device, Span, SpanPurpose, Surrogate
 
 
 def read(path: Path, name: str | None = None) -> list[Span]:
@@ -91,7 +91,27 @@ def test_the_spans_of_a_device_never_overlap_and_hold_all_that_was_trained(tmp_p
 def test_what_a_lost_device_did_until_then_is_a_span(tmp_path: Path) -> None:
     times = replace(EVEN, start_s=0.0)
     spans = record(tmp_path / "record.db", times, 2, 1, changes=[DeviceLoss(7.0, "gpu:0")])
-    assert [(one.device, one.begin_s, one.end_s) for one in spans] == [("gpu:0", 0.0, 7.0), ("gpu:1", 7.0, 19.0)]
+    trained = [one for one in spans if one.purpose is SpanPurpose.LANES]
+    assert [(one.device, one.begin_s, one.end_s) for one in trained] == [("gpu:0", 0.0, 7.0), ("gpu:1", 7.0, 19.0)]
+
+
+def test_when_a_device_was_not_there_is_a_span_of_its_own(tmp_path: Path) -> None:
+    times = replace(EVEN, start_s=0.0)
+    changes = [
+        DeviceJoin(3.0, Device(name="gpu:1", kind="gpu")),
+        DeviceLeave(7.0, "gpu:0"),
+        DeviceJoin(11.0, Device(name="gpu:0", kind="gpu")),
+        DeviceLeave(11.0, "gpu:1"),
+    ]
+    spans = record(tmp_path / "record.db", times, 1, 2, changes=changes)
+    away = [(one.device, one.begin_s, one.end_s) for one in spans if one.purpose is SpanPurpose.ABSENCE]
+    assert ("gpu:1", 0.0, 3.0) in away
+    assert ("gpu:0", 8.0, 11.0) in away, "it goes with the report at 8 s"
+    end_s = max(one.end_s for one in spans)
+    assert ("gpu:1", 11.0, end_s) in away
+    for name, begin_s, stop_s in away:
+        beside = [one for one in spans if one.device == name and one.purpose is not SpanPurpose.ABSENCE]
+        assert all(one.end_s <= begin_s or one.begin_s >= stop_s for one in beside)
 
 
 def test_a_run_that_resumes_counts_on_from_the_last_span(tmp_path: Path) -> None:

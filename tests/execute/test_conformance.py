@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from headwater.space import Config
 from headwater.trials import (
     Brief,
     Device,
+    DevicePool,
     Ended,
     Event,
     Expected,
@@ -187,8 +188,11 @@ class Observer:
     def foresee(self) -> float | None:
         return self._conductor.foresee()
 
-    def regroup(self) -> None:
-        self._conductor.regroup()
+    def want_devices(self, pool: DevicePool) -> Sequence[str]:
+        return self._conductor.want_devices(pool)
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
+        self._conductor.regroup(devices)
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
         placements = self._conductor.place(idle)

@@ -6,12 +6,12 @@ import json
 import os
 import select
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headwater.conduct.protocol import Conductor
 from headwater.execute import Executor
-from headwater.trials import Brief, Device, Event, Order, Placement, Reported
+from headwater.trials import Brief, Device, DevicePool, Event, Order, Placement, Reported
 
 TRAINED = "trained"
 """The file that has a line for every report, of all runs of the study."""
@@ -48,8 +48,11 @@ class _WatchedConductor:
     def foresee(self) -> float | None:
         return self._conductor.foresee()
 
-    def regroup(self) -> None:
-        self._conductor.regroup()
+    def want_devices(self, pool: DevicePool) -> Sequence[str]:
+        return self._conductor.want_devices(pool)
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
+        self._conductor.regroup(devices)
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
         placements = self._conductor.place(idle)

@@ -14,7 +14,7 @@ from headwater.report.timeline_drawing import draw_timeline
 from headwater.store import DEVICES, Note
 from headwater.trials import Span, SpanPurpose
 
-LANES, PACK, RANKS, MEASUREMENT = SpanPurpose
+LANES, PACK, RANKS, MEASUREMENT, ABSENCE = SpanPurpose
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -141,3 +141,14 @@ def test_of_many_changes_the_last_are_shown() -> None:
     assert lines[0] == f"why trials had several devices, the last of {MAX_CHANGES + 5} notes"
     assert len(lines) == 1 + MAX_CHANGES
     assert lines[-1] == f"· trial {MAX_CHANGES + 4}: on 2 devices"
+
+
+def test_a_device_that_was_not_there_was_not_idle() -> None:
+    spans = [sit("a", 0, 10), sit("b", 0, 4, ABSENCE, ()), sit("b", 4, 8), sit("b", 8, 11, ABSENCE, ())]
+    timeline = Timeline.of("one", [*spans, sit("never", 0, 9, ABSENCE, ())])
+    first, second = timeline.devices
+    assert (first.busy_share, second.busy_share, timeline.busy_share) == (1.0, 1.0, 1.0)
+    assert second.gaps == ()
+    assert timeline.end_s == 10.0
+    assert draw_bar(second, 10) == "╌╌╌╌████╌╌"
+    assert "the device was not there" in draw_timeline(timeline)

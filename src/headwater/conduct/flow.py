@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.conduct.grouping import Grouper, Tell
@@ -36,9 +36,9 @@ class _Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """Groups that wait until the device that they had is idle."""
+    """Groups that wait until the devices that they had are idle."""
 
-    device: str
+    devices: frozenset[str]
     groups: tuple[TrialGroup, ...]
     num_more: int
 
@@ -61,6 +61,7 @@ class Flow:
         self._clock = clock
         self._can_widen = can_widen
         self._idle: set[str] = set()
+        self._gone: set[str] = set()
         self._held: dict[int, _Held] = {}
         """By the placement that they leave."""
         self._widths: dict[int, int] = {}
@@ -76,10 +77,20 @@ class Flow:
         Where nothing runs, the device of a group that has just ended is idle the next time this is asked. If it is not,
         it is gone, and its groups need not wait for it.
         """
+        self._gone -= set(idle)
         was_stuck, self._is_stuck = self._is_stuck, bool(self._held) and not is_running
         is_free = was_stuck and self._is_stuck
-        keys = [key for key, held in self._held.items() if is_free or held.device in idle]
+        keys = [
+            key
+            for key, held in self._held.items()
+            if is_free or held.devices <= self._gone or not held.devices.isdisjoint(idle)
+        ]
         return [group for key in keys for group in self._held.pop(key).groups]
+
+    def give_up(self, devices: Collection[str]) -> None:
+        """Take in that devices are about to go, or gone: nothing waits for them."""
+        self._gone |= set(devices)
+        self._idle -= self._gone
 
     def lose(self, key: int) -> Sequence[TrialGroup]:
         """Return the groups that waited for the devices of a placement, which are gone."""
@@ -142,7 +153,7 @@ class Flow:
         sizes = cut_evenly(len(lanes), regrouping.num_parts or 1)
         groups = cut_groups(lanes, max(sizes))
         num_more = 0 if change is None else change.num_more
-        self._held[placement.key] = _Held(device=placement.devices[0], groups=tuple(groups), num_more=num_more)
+        self._held[placement.key] = _Held(devices=frozenset(placement.devices), groups=tuple(groups), num_more=num_more)
         self._widths |= {group.key: regrouping.num_devices for group in groups}
         if change is not None:
             self._changes[groups[0].key] = replace(change, lanes=groups[0].lanes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from headwater.trials import Brief, Device, Event, Order, Placement
+from headwater.trials import Brief, Device, DevicePool, Event, Order, Placement
 
 
 class Conductor(Protocol):
@@ -24,8 +24,14 @@ class Conductor(Protocol):
     def foresee(self) -> float | None:
         """Return how many seconds all that is left takes on what it has now; None where that is open."""
 
-    def regroup(self) -> None:
-        """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
+    def want_devices(self, pool: DevicePool) -> Sequence[str]:
+        """Return which devices are wanted, of those that there are and could be; whoever runs placements sees to it."""
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
+        """Have what trains now leave at its next report, with its state saved, and be placed anew.
+
+        With `devices`, only what trains on one of these: they are about to go, or gone, and are offered no more.
+        """
 
     def hear(self, event: Event) -> Order | None:
         """Take in what happened; whoever reported waits for the order that it gets."""

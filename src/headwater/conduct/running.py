@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headwater.conduct.study_trials import Judgement
@@ -70,6 +70,8 @@ class RunningPlacement:
     placement: Placement
     work: Work
     groups: dict[int, RunningGroup] = field(default_factory=dict)
+    is_leaving: bool = False
+    """Whether its groups leave at their next reports, so that none joins them."""
 
     @property
     def is_pack(self) -> bool:
@@ -80,6 +82,19 @@ class RunningPlacement:
     def numbers(self) -> tuple[int, ...]:
         """The trials that are in it now."""
         return tuple(number for group in self.groups.values() for number in group.numbers)
+
+    def leave(self, devices: Collection[str] | None) -> None:
+        """Have its groups leave at their next reports, where one of its devices is among these; None: in any case.
+
+        Where others of its devices stay, they are its own when they are idle.
+        """
+        staying = [name for name in self.placement.devices if devices is not None and name not in devices]
+        if len(staying) == len(self.placement.devices):
+            return
+        self.is_leaving = True
+        is_kept = bool(staying) and not self.is_pack
+        for group in self.groups.values():
+            group.regrouping = Regrouping(num_parts=1, num_devices=len(staying)) if is_kept else Regrouping()
 
     def add(self, groups: Sequence[TrialGroup]) -> None:
         """Take in groups that train there."""

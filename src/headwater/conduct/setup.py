@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+from headwater.conduct.absences import Absences
 from headwater.conduct.grouping import Grouper, Tell
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
@@ -48,6 +49,8 @@ class StudySetup:
     """Whether a group gets all devices that are idle when it is placed."""
     keys: Iterator[int] = field(default_factory=count)
     """What numbers placements; conductors that share devices share it."""
+    absences: Absences = field(default_factory=Absences)
+    """Which devices are away; conductors that share devices share it too."""
     earlier_s: float = 0.0
     """How many seconds of spans earlier runs have recorded; those of this one come after them."""
 
@@ -71,7 +74,7 @@ def open_states(setup: StudySetup) -> TrialStates:
 
 def open_spans(setup: StudySetup) -> SpanLog:
     """Return what makes spans of events, in seconds since the run began."""
-    return SpanLog(setup.recorder.info.name, setup.origin_s, setup.recorder.add_span)
+    return SpanLog(setup.recorder.info.name, setup.origin_s, setup.recorder.add_span, setup.absences)
 
 
 def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:

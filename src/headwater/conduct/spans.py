@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from headwater.conduct.absences import Absence, Absences
 from headwater.conduct.running import RunningPlacement
 from headwater.trials import Event, Placement, Purpose, Span, SpanPurpose, Started
 
@@ -23,10 +24,11 @@ class SpanLog:
     What trains begins with its first group, so that getting ready counts as idle; what is measured, when it is placed.
     """
 
-    def __init__(self, study: str, origin_s: float, write: Callable[[Span], None]) -> None:
+    def __init__(self, study: str, origin_s: float, write: Callable[[Span], None], absences: Absences) -> None:
         self._study = study
         self._origin_s = origin_s
         self._write = write
+        self._absences = absences
         self._open: dict[int, _OpenSpan] = {}
 
     def begin(self, placement: Placement, time_s: float) -> None:
@@ -48,6 +50,22 @@ class SpanLog:
             span.trials, span.begin_s = numbers, event.time_s
         if running is None:
             del self._open[event.key]
+
+    def see_devices(self, devices: Collection[str], time_s: float) -> None:
+        """Take in which devices there are now."""
+        self._write_absences(self._absences.see(devices, time_s))
+
+    def end(self, time_s: float) -> None:
+        """Take in that the run is over."""
+        self._write_absences(self._absences.report(time_s))
+
+    def _write_absences(self, absences: Sequence[Absence]) -> None:
+        for one in absences:
+            begin_s, end_s = one.begin_s - self._origin_s, one.end_s - self._origin_s
+            purpose = SpanPurpose.ABSENCE
+            self._write(
+                Span(study=self._study, device=one.device, purpose=purpose, trials=(), begin_s=begin_s, end_s=end_s)
+            )
 
     def _close(self, span: _OpenSpan, end_s: float) -> None:
         if not span.has_begun or end_s <= span.begin_s:

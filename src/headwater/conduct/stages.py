@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from headwater.space import Config
 from headwater.trials import (
     Brief,
     Device,
+    DevicePool,
     Event,
     Finding,
     Lane,
@@ -116,7 +117,11 @@ class Measuring:
         """Return nothing: nobody has timed it."""
         return None
 
-    def regroup(self) -> None:
+    def want_devices(self, pool: DevicePool) -> tuple[str, ...]:
+        """Return those there are: nobody knows of it, and could wish others."""
+        return pool.names
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
         """Do nothing: what is measured is soon over."""
 
     def hear(self, event: Event) -> Order | None:

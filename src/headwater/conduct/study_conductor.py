@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -11,14 +11,16 @@ from headwater.conduct.flow import open_flow
 from headwater.conduct.learning import Learning
 from headwater.conduct.listeners import StudyLog
 from headwater.conduct.run_end import RunEnd
-from headwater.conduct.running import Regrouping, RunningGroup, RunningPlacement, RunningPlacements
+from headwater.conduct.running import RunningGroup, RunningPlacement, RunningPlacements
 from headwater.conduct.setup import StudySetup, open_spans, open_states, open_waiting
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.tally import Tally
 from headwater.conduct.waiting import Work
+from headwater.conduct.wished_devices import WishedDevices
 from headwater.trials import (
     Brief,
     Device,
+    DevicePool,
     Ended,
     Event,
     Expected,
@@ -60,6 +62,8 @@ class StudyConductor:
         self.end = RunEnd(setup.limits, self._tally, setup.recorder.lease)
         self._endings = Endings(self._trials, self._waiting, self._log)
         self._devices: set[str] = set()
+        self._most_devices = 0
+        self._wished = WishedDevices(setup.recorder, self._log.tell, setup.limits.deadline.clock)
         self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_devices)
         self.learning = Learning(setup, self._waiting, self._flow.surface)
         self._has_begun = any(record.history for record in setup.known)
@@ -77,6 +81,7 @@ class StudyConductor:
         names = [device.name for device in idle]
         if not self._devices.issuperset(names):
             self._devices.update(names)
+            self._most_devices = max(self._most_devices, len(self._devices))
             self._waiting.share_among(len(self._devices))
         self._waiting.add_groups(self._flow.release(names, is_running=self.is_running))
         works = self._take_works(len(names))
@@ -166,16 +171,25 @@ class StudyConductor:
         """Whether lanes wait for a device."""
         return self._waiting.num_lanes > 0
 
-    def regroup(self) -> None:
-        """Have all that trains now leave at its next report, with its state saved, and be placed anew."""
+    def want_devices(self, pool: DevicePool) -> tuple[str, ...]:
+        """Return which devices are wanted: those there are, where nobody wishes others."""
+        self._spans.see_devices((*pool.names, *pool.leaving), self._setup.limits.deadline.clock())
+        return self._wished.choose(pool, self._running)
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
+        """Have all that trains now, or trains on one of these devices, leave at its next report and be placed anew."""
         for running in self._running:
-            for group in running.groups.values():
-                group.regrouping = Regrouping()
+            running.leave(devices)
+        if devices is not None:
+            self._devices.difference_update(devices)
+            self._waiting.share_among(max(len(self._devices), 1))
+            self._flow.give_up(devices)
 
     def finish(self) -> None:
         """Conclude a run that has come to its end."""
         self._states.keep_unfinished()
-        self.learning.finish(len(self._devices))
+        self.learning.finish(self._most_devices)
+        self._spans.end(self._setup.limits.deadline.clock())
         self._log.end()
         self._setup.recorder.flush()
 
@@ -221,7 +235,7 @@ class StudyConductor:
 
     def _find_mates(self, running: RunningPlacement) -> Order | None:
         """Return groups that join a pack in which one has reported or ended: they can start where some of it stand."""
-        if not running.is_pack or self.ended_early is not None or self.end.find() is not None:
+        if not running.is_pack or running.is_leaving or self.ended_early is not None or self.end.find() is not None:
             return None
         self._open_more()
         epochs = [group.epoch for group in running.groups.values()]
@@ -230,7 +244,13 @@ class StudyConductor:
         return Order(join=tuple(mates)) if mates else None
 
     def _hear_starting(self, running: RunningPlacement) -> Order | None:
-        """Call off what has not begun and would come too late, but not where nothing has come to a report before."""
+        """Call off what has not begun and is to leave, or would come too late.
+
+        The latter not where nothing has come to a report before.
+        """
+        if running.is_leaving:
+            self._waiting.put_back(self._running.remove(running.placement.key).work)
+            return Order(leave=frozenset(running.numbers))
         is_first = not self.end.epochs.are_known and not self._running.trains_beside(running)
         reason = None if is_first else self.end.find_before(running.placement.groups)
         if reason is None:

@@ -7,14 +7,27 @@ what is in `transfer_steps.py`; here it is run on devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from headwater.conduct.protocol import Conductor
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
-from headwater.trials import Brief, Device, Ended, Event, Learnt, Lost, Measured, Order, Placement, Reported, Result
+from headwater.trials import (
+    Brief,
+    Device,
+    DevicePool,
+    Ended,
+    Event,
+    Learnt,
+    Lost,
+    Measured,
+    Order,
+    Placement,
+    Reported,
+    Result,
+)
 
 OpenStage: TypeAlias = Callable[[StageSpec], Stage]
 """Opens a stage in the record, or goes on with it."""
@@ -41,6 +54,8 @@ class TransferConductor:
         """What the target waits for, as all devices are its: where it trains already, and where one has just ended."""
         self._parting = ""
         """The device of what has just ended, which is not idle yet."""
+        self._known: set[str] = set()
+        """The devices that there are, as far as they were idle before."""
         self._owners: dict[int, Conductor] = {}
         self._briefs: dict[str, Conductor] = {}
         self._num_starts = 0
@@ -70,6 +85,7 @@ class TransferConductor:
         """Return what these devices are to do now; what the stage at hand leaves idle trains the target."""
         placements: list[Placement] = []
         left = list(idle)
+        self._take_in({device.name for device in idle})
         if not self._awaited <= {device.name for device in idle}:
             return []
         self._awaited = frozenset()
@@ -105,10 +121,19 @@ class TransferConductor:
         """Return nothing: how long the target takes is open."""
         return None
 
-    def regroup(self) -> None:
-        """Have all that trains now be placed anew after its next report."""
+    def want_devices(self, pool: DevicePool) -> tuple[str, ...]:
+        """Return which devices are wanted, by those who wish anything of one of its stages."""
         for stage in self._stages:
-            stage.conductor.regroup()
+            pool = replace(pool, names=stage.conductor.want_devices(pool))
+        return pool.names
+
+    def regroup(self, devices: Collection[str] | None = None) -> None:
+        """Have what trains now, or trains on one of these devices, be placed anew after its next report."""
+        for stage in self._stages:
+            stage.conductor.regroup(devices)
+        if devices is not None:
+            self._known.difference_update(devices)
+            self._awaited -= frozenset(devices)
 
     def close(self) -> None:
         """Let go of every stage, however it ended."""
@@ -127,8 +152,30 @@ class TransferConductor:
         return self._spec is not None and self._spec.configs is None
 
     @property
+    def _is_target(self) -> bool:
+        """Whether the stage at hand is the target, which has all devices."""
+        name = None if self._spec is None else self._spec.name
+        return name is not None and name.startswith(f"{self._steps.name}.target-")
+
+    @property
+    def _active_runs(self) -> bool:
+        return isinstance(self._active, Stage) and self._active.conductor.is_running
+
+    @property
     def _active_waits(self) -> bool:
         return isinstance(self._active, Stage) and self._active.conductor.has_waiting
+
+    def _take_in(self, names: set[str]) -> None:
+        """Have the target, once it is settled, be placed anew when devices come."""
+        has_more, self._known = bool(self._known) and not names <= self._known, self._known | names
+        if has_more and self._is_target and self._active_runs:
+            self._spread_target()
+
+    def _spread_target(self) -> None:
+        """Have the target leave where it trains, to be placed on all devices."""
+        assert isinstance(self._active, Stage)
+        self._awaited = self._active.conductor.devices & self._known
+        self._active.conductor.regroup()
 
     def _conductor_of(self, active: Stage | Measuring) -> Any:  # Any: both kinds have place, hear and is_running
         return active if isinstance(active, Measuring) else active.conductor
@@ -166,12 +213,11 @@ class TransferConductor:
             self._active = wanted
         elif self._target is not None and self._target.name == wanted.name:
             self._active, self._target = self._target, None
-            self._awaited = self._active.conductor.devices
-            self._active.conductor.regroup()  # all devices are its from now on
+            self._spread_target()
         else:
-            if wanted.name is not None and wanted.name.startswith(f"{self._steps.name}.target-"):
+            if self._is_target:
                 self._give_up_target()
-                self._awaited = frozenset({self._parting} - {""})
+                self._awaited = frozenset({self._parting} & self._known)
             self._active = self._open(wanted)
 
     def _open(self, spec: StageSpec) -> Stage:

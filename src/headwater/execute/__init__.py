@@ -1,18 +1,20 @@
 """Runs placements on devices and tells what happens; decides nothing."""
 
 from headwater.execute.auto import AutoExecutor
-from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, count_cores
+from headwater.execute.choosing import EXECUTORS, build_executor, check_executor
+from headwater.execute.counting import count_cores
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
 from headwater.execute.ray_executor import RayExecutor
-from headwater.execute.simulated import DeviceJoin, DeviceLoss, SimulatedClock, SimulatedExecutor
+from headwater.execute.simulated import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedClock, SimulatedExecutor
 from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
 
 __all__ = [
     "EXECUTORS",
     "AutoExecutor",
     "DeviceJoin",
+    "DeviceLeave",
     "DeviceLoss",
     "Executor",
     "InlineExecutor",

@@ -29,7 +29,8 @@ class AutoExecutor:
         clock: Callable[[], float] = time.perf_counter,
         patience_s: float | None = None,
     ) -> None:
-        self._inline = InlineExecutor(Device(name=f"{kind}:0", kind=kind), clock)
+        self._here = f"{kind}:0"
+        self._inline = InlineExecutor(Device(name=self._here, kind=kind), clock)
         self._processes = ProcessExecutor(num_workers, kind=kind, clock=clock)
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
 
@@ -43,18 +44,21 @@ class AutoExecutor:
         return self._processes.list_devices()
 
     def run(self, conductor: Conductor) -> None:
-        """Run here until it is over, or has taken too long."""
+        """Run here until it is over, has taken too long, or is wished to have other devices than this process is."""
         since = time.perf_counter()
         has_ended = False
 
         def is_over() -> bool:
             nonlocal has_ended
-            if not has_ended and time.perf_counter() - since > self._patience_s:
+            is_wished = self._processes.follow(conductor)
+            is_one = [device.name for device in self.list_devices()] == [self._here]
+            if not has_ended and not is_one and (is_wished or time.perf_counter() - since > self._patience_s):
                 left_s = conductor.foresee()
-                has_ended = left_s is None or left_s > self._patience_s
+                has_ended = is_wished or left_s is None or left_s > self._patience_s
             return has_ended
 
-        if not self._inline.run_until(conductor, is_over if len(self.list_devices()) > 1 else lambda: False):
+        self._processes.follow(conductor)
+        if not self._inline.run_until(conductor, is_over):
             self._processes.run(conductor)
 
     def close(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 from headwater.errors import StudyError
 from headwater.execute.auto import AutoExecutor
+from headwater.execute.counting import count_devices
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
@@ -44,7 +44,7 @@ def build_executor(
         return executor
     if executor == "ray":
         return RayExecutor(num_workers=num_devices, kind=device, clock=clock)
-    num_there = count_cores() if device == "cpu" else count_gpus()
+    num_there = count_devices(device)
     num_devices = num_devices or num_there
     if device != "cpu" and num_devices > num_there:
         raise StudyError(f"devices is {num_devices}, but torch sees {num_there} of type {device!r}")
@@ -52,15 +52,3 @@ def build_executor(
         return InlineExecutor(Device(name=f"{device}:0", kind=device), clock)
     build = AutoExecutor if executor == "auto" else ProcessExecutor
     return build(num_devices, kind=device, clock=clock)
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def count_gpus() -> int:
-    """Count the GPUs that torch sees."""
-    from headwater.train.machine import count_gpus as count
-
-    return count()

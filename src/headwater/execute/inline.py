@@ -9,10 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.conduct.protocol import Conductor
-from headwater.trials import Device, Event, Order, Reported
+from headwater.trials import Device, DevicePool, Event, Order, Reported
 
 if TYPE_CHECKING:
     from headwater.train.worker import Worker
+
+
+FIXED = "it trains in its own process, which is one device; stop it, and resume it with --executor processes for more"
+"""Why the devices of this process cannot be others."""
 
 
 class InlineExecutor:
@@ -28,7 +32,14 @@ class InlineExecutor:
 
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place."""
-        self.run_until(conductor, lambda: False)
+        pool = DevicePool(names=(self._device.name,), kind=self._device.kind, fixed=FIXED)
+
+        def is_over() -> bool:
+            conductor.want_devices(pool)
+            return False
+
+        is_over()
+        self.run_until(conductor, is_over)
 
     def run_until(self, conductor: Conductor, is_over: Callable[[], bool]) -> bool:
         """Run until there is nothing more to place, or something else is over; tell whether it was the first.

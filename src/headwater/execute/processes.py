@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from headwater.conduct.protocol import Conductor
 from headwater.errors import LineLost
 from headwater.execute.briefs import Briefs
+from headwater.execute.counting import count_devices
 from headwater.execute.serving import (
     QUIET,
     Answer,
@@ -31,7 +32,7 @@ from headwater.execute.serving import (
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder
-from headwater.trials import Device, Lost, Measured, Order, Placement, Starting
+from headwater.trials import Device, DevicePool, Lost, Measured, Order, Placement, Starting
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
@@ -45,10 +46,11 @@ class ProcessExecutor:
     """Runs placements side by side, each in the process of its device."""
 
     def __init__(self, num_workers: int, *, kind: str = "cpu", clock: Callable[[], float] = time.perf_counter) -> None:
-        places = range(read_whole("num_workers", num_workers))
-        self._devices = [Device(name=f"{kind}:{place}", kind=kind) for place in places]
+        names = tuple(f"{kind}:{place}" for place in range(read_whole("num_workers", num_workers)))
+        self._given = self._pool = DevicePool(names=names, kind=kind, num_there=count_devices(kind))
         self._clock = clock
         self._workers: dict[str, _Worker] = {}
+        self._dismissed: list[WorkerProcess] = []
         self._has_started = False
 
     @property
@@ -58,7 +60,22 @@ class ProcessExecutor:
 
     def list_devices(self) -> Sequence[Device]:
         """Return the cores or GPUs that train, one for each process."""
-        return list(self._devices)
+        return [Device(name=name, kind=self._pool.kind) for name in self._pool.names]
+
+    def follow(self, conductor: Conductor) -> bool:
+        """Have the devices that the conductor wants; tell whether these are others than before.
+
+        What is to go is given nothing new, and goes when what trains there has left.
+        """
+        wanted = tuple(conductor.want_devices(self._pool))
+        if wanted == self._pool.names:
+            return False
+        there = (*self._pool.names, *self._pool.leaving)
+        self._pool = replace(self._pool, names=wanted, leaving=tuple(name for name in there if name not in wanted))
+        if self._pool.leaving:
+            conductor.regroup(self._pool.leaving)
+        self._let_go()
+        return True
 
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place and nothing is under way."""
@@ -73,6 +90,8 @@ class ProcessExecutor:
                     for worker in busy:
                         if worker.placement is not None and self._hear(worker, conductor):
                             self._place(conductor, briefs)
+                    if self.follow(conductor):
+                        self._place(conductor, briefs)
             except BaseException:
                 self._kill()
                 raise
@@ -81,19 +100,18 @@ class ProcessExecutor:
 
     def close(self) -> None:
         """Let all processes come to their ends; those that are not even ready need not."""
-        for worker in self._workers.values():
-            if worker.is_ready:
-                worker.process.dismiss()
-            else:
-                worker.process.kill()
+        self._dismiss(list(self._workers))
         until_s = time.perf_counter() + PARTING_S
-        for worker in self._workers.values():
-            worker.process.end(max(until_s - time.perf_counter(), 0.0))
-        self._workers.clear()
+        for process in self._dismissed:
+            process.end(max(until_s - time.perf_counter(), 0.0))
+        self._dismissed.clear()
+        self._pool = self._given
 
     def _place(self, conductor: Conductor, briefs: Briefs) -> None:
-        """Start what the conductor has for idle devices."""
-        idle = [device for device in self._devices if not self._is_busy(device)]
+        """Start what the conductor has for idle devices, and let those go that are to."""
+        self.follow(conductor)
+        self._let_go()
+        idle = [device for device in self.list_devices() if not self._is_busy(device.name)]
         for placement in conductor.place(idle) if idle else ():
             names = placement.devices if placement.as_ranks else placement.devices[:1]
             for rank, name in enumerate(names):
@@ -101,9 +119,26 @@ class ProcessExecutor:
                     self._workers[name] = _Worker(name)
                 self._workers[name].start(placement, briefs, rank, self._clock())
 
-    def _is_busy(self, device: Device) -> bool:
+    def _is_busy(self, name: str) -> bool:
         placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
-        return any(device.name in placement.devices for placement in placements)
+        return any(name in placement.devices for placement in placements)
+
+    def _let_go(self) -> None:
+        """Part from devices that are to go and on which nothing trains any more."""
+        gone = [name for name in self._pool.leaving if not self._is_busy(name)]
+        if gone:
+            self._pool = replace(self._pool, leaving=tuple(name for name in self._pool.leaving if name not in gone))
+            self._dismiss(gone)
+
+    def _dismiss(self, names: Sequence[str]) -> None:
+        """Have the processes of these devices come to their ends; those that are not even ready need not."""
+        self._dismissed = [process for process in self._dismissed if process.is_alive]
+        for worker in [self._workers.pop(name) for name in names if name in self._workers]:
+            if worker.is_ready:
+                worker.process.dismiss()
+                self._dismissed.append(worker.process)
+            else:
+                worker.process.kill()
 
     def _hear(self, worker: _Worker, conductor: Conductor) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
@@ -158,9 +193,10 @@ class ProcessExecutor:
                 del self._workers[worker.name]
 
     def _kill(self) -> None:
-        for worker in self._workers.values():
-            worker.process.kill()
+        for process in [*(worker.process for worker in self._workers.values()), *self._dismissed]:
+            process.kill()
         self._workers.clear()
+        self._dismissed.clear()
 
 
 class _Worker:

@@ -14,7 +14,14 @@ from headwater.execute.sending import find_data_file
 from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, Ready, RunMessage, Told
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder, is_on_network
-from headwater.trials import Device, Lost, Placement
+from headwater.trials import Device, DevicePool, Lost, Placement
+
+FIXED = (
+    "it trains on a Ray cluster; add a node with `ray start --address=...`, and it is used from its next report on, or "
+    "end one with `ray stop`, and what it trained goes on elsewhere from what was saved"
+)
+"""Why nobody can wish for other devices."""
+COUNTED = "it trains on {} workers of a Ray cluster, as it was told; stop it, and resume it with another --devices"
 
 
 class RayExecutor:
@@ -99,6 +106,9 @@ class RayExecutor:
 
     def _place(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         """Start what the conductor has for idle devices."""
+        names = tuple(worker.device.name for worker in pool.workers)
+        fixed = FIXED if self._num_workers is None else COUNTED.format(self._num_workers)
+        conductor.want_devices(DevicePool(names=names, kind=self._kind, fixed=fixed))
         idle = pool.list_idle()
         for placement in conductor.place(idle) if idle else ():
             sent.start(placement)
@@ -143,6 +153,7 @@ class RayExecutor:
         for each in pool.workers:
             if each is worker or (placement is not None and each.placement is placement):
                 pool.drop(each)
+                conductor.regroup({each.device.name})
         if placement is not None:
             name = worker.device.name
             reason = f"the Ray worker {name} that trained it was lost: {death.reason}"

@@ -12,10 +12,12 @@ from headwater.conduct.protocol import Conductor
 from headwater.errors import StudyError
 from headwater.execute.simulated_placement import Curve, Script, SimulatedPlacement
 from headwater.execute.simulated_times import SimulatedTimes
-from headwater.trials import Device, Event, Expected, Lost, Noted, Order, Placement, Stepped
+from headwater.trials import Device, DevicePool, Event, Expected, Lost, Noted, Order, Placement, Stepped
 
 QUIET = (Expected, Noted, Stepped)
 """Events after which nothing else could be placed."""
+FIXED = "it trains on devices that are simulated, and come and go when the simulation says so"
+"""Why nobody can wish for others."""
 
 
 class SimulatedClock:
@@ -49,7 +51,15 @@ class DeviceLoss:
     name: str
 
 
-Change: TypeAlias = DeviceJoin | DeviceLoss
+@dataclass(frozen=True, slots=True)
+class DeviceLeave:
+    """A device is to go: it is given nothing new, and what it trains leaves at its next report."""
+
+    time_s: float
+    name: str
+
+
+Change: TypeAlias = DeviceJoin | DeviceLeave | DeviceLoss
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +98,7 @@ class SimulatedExecutor:
         self._times = times
         self._idle = {device.name: device for device in devices}
         self._busy: dict[str, tuple[Device, _Running]] = {}
+        self._leaving: set[str] = set()
         self._order = count()
         self._agenda: list[tuple[float, int, _Running | Change]] = []
         self._num_joins = sum(isinstance(change, DeviceJoin) for change in changes)
@@ -104,6 +115,7 @@ class SimulatedExecutor:
         Raises:
             StudyError: All devices are lost, and none will join.
         """
+        self._show(conductor)
         self._place(conductor)
         while self._busy or not self._idle:
             if not self._busy and not self._num_joins:
@@ -139,7 +151,8 @@ class SimulatedExecutor:
             try:
                 wanted = running.script.send(answer)
             except StopIteration:
-                self._idle |= {name: self._busy.pop(name)[0] for name in running.placement.devices}
+                if self._free(running.placement.devices):
+                    self._show(conductor)
                 self._place(conductor)
                 return
             if not isinstance(wanted, Event):
@@ -156,13 +169,37 @@ class SimulatedExecutor:
     def _change(self, change: Change, conductor: Conductor) -> None:
         if isinstance(change, DeviceJoin):
             self._num_joins -= 1
-            self._idle[change.device.name] = change.device
-        elif self._idle.pop(change.name, None) is None and change.name in self._busy:
-            self._lose(self._busy[change.name][1], change.name, conductor)
+            self._join(change.device)
+        else:
+            self._part(change, conductor)
+        self._show(conductor)
         self._place(conductor)
 
-    def _lose(self, running: _Running, name: str, conductor: Conductor) -> None:
-        running.is_lost = True
-        devices = {other: self._busy.pop(other)[0] for other in running.placement.devices}
-        self._idle |= {other: device for other, device in devices.items() if other != name}
-        self._tell(Lost(key=running.placement.key, reason=f"the device {name} is gone"), running, conductor)
+    def _show(self, conductor: Conductor) -> None:
+        """Show which devices there are; which come and go is settled."""
+        there = [device.name for device in self.list_devices()]
+        names = tuple(name for name in there if name not in self._leaving)
+        conductor.want_devices(DevicePool(names=names, leaving=tuple(self._leaving), kind="simulated", fixed=FIXED))
+
+    def _join(self, device: Device) -> None:
+        self._leaving.discard(device.name)
+        if device.name not in self._busy:
+            self._idle[device.name] = device
+
+    def _part(self, change: DeviceLeave | DeviceLoss, conductor: Conductor) -> None:
+        self._idle.pop(change.name, None)
+        self._leaving |= {change.name} & self._busy.keys()
+        conductor.regroup({change.name} | self._leaving)
+        if change.name in self._busy and isinstance(change, DeviceLoss):
+            running = self._busy[change.name][1]
+            running.is_lost = True
+            self._free(running.placement.devices)
+            self._tell(Lost(key=running.placement.key, reason=f"the device {change.name} is gone"), running, conductor)
+
+    def _free(self, names: Sequence[str]) -> bool:
+        """Have devices be idle again, but for those that are to go; tell whether there are any of these."""
+        num_leaving = len(self._leaving)
+        devices = {name: self._busy.pop(name)[0] for name in names}
+        self._idle |= {name: device for name, device in devices.items() if name not in self._leaving}
+        self._leaving.difference_update(names)
+        return len(self._leaving) < num_leaving

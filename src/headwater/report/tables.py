@@ -36,6 +36,8 @@ STYLES: Mapping[Status, str] = {
 }
 MAX_METRICS = 4
 """So many metrics beside the one that decides stand in a table; a trial's own view has them all."""
+MOST_TRIALS = 12
+"""So many trials of a device stand in a table."""
 MAX_EPOCHS = 12
 """So many epochs of a trial's history stand in a table, unless all are asked for."""
 
@@ -146,6 +148,21 @@ def studies_table(studies: Sequence[tuple[StudyInfo, Result]]) -> RenderableType
             Text(f"{info.metric} {show_number(best.value(info.metric))}" if best else "none yet"),
             str(best.number) if best else "",
         )
+    return table
+
+
+def devices_table(devices: Sequence[Mapping[str, Any]]) -> RenderableType:  # Any: JSON values
+    """The devices of a study that runs, one row each: what each does, and whether it comes or goes."""
+    table = _plain_table()
+    for name in ("device", "does", "study", "trials", "wish"):
+        table.add_column(name, no_wrap=name == "device")
+    for one in devices:
+        more = len(one["trials"]) - MOST_TRIALS
+        trials = [*map(str, one["trials"][:MOST_TRIALS]), *([f"and {more} more"] if more > 0 else [])]
+        wish = ("" if one["is_there"] else "comes") if one["is_wanted"] else "goes when what is there has left"
+        style = "dim" if one["does"] == "idle" else ""
+        cells = (one["device"], Text(one["does"], style=style), one["study"] or "", ", ".join(trials), wish)
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ from headwater.report.changes import MAX_CHANGES, Change
 from headwater.report.numbers import show_count, show_seconds
 from headwater.trials import Span, SpanPurpose
 
+ABSENCE = SpanPurpose.ABSENCE
 MOST_DEVICES = 40
 """So many devices have a line in a terminal; a drawing and JSON have all."""
 MARKS = {
@@ -21,6 +22,7 @@ MARKS = {
     SpanPurpose.PACK: "▓",
     SpanPurpose.RANKS: "▚",
     SpanPurpose.MEASUREMENT: "▒",
+    ABSENCE: "╌",
     None: "·",
 }
 """How a cell is drawn in which a device does this most of the time; None: it is idle."""
@@ -39,12 +41,17 @@ class DeviceTimeline:
     @property
     def busy_s(self) -> float:
         """How long trials sat on it."""
-        return sum(span.seconds for span in self.spans)
+        return sum(span.seconds for span in self.spans if span.purpose is not ABSENCE)
+
+    @property
+    def there_s(self) -> float:
+        """How long it was there."""
+        return self.end_s - sum(span.seconds for span in self.spans if span.purpose is ABSENCE)
 
     @property
     def busy_share(self) -> float:
-        """The part of the whole time in which trials sat on it."""
-        return self.busy_s / self.end_s if self.end_s else 0.0
+        """The part of the time for which it was there in which trials sat on it."""
+        return self.busy_s / self.there_s if self.there_s else 0.0
 
     @property
     def gaps(self) -> tuple[tuple[float, float], ...]:
@@ -67,10 +74,12 @@ class Timeline:
     @classmethod
     def of(cls, study: str, spans: Sequence[Span], changes: Sequence[Change] = ()) -> Timeline:
         """Sort the spans of a study by device and time."""
-        end_s = max((span.end_s for span in spans), default=0.0)
-        by_device: dict[str, list[Span]] = {}
+        used = [span for span in spans if span.purpose is not ABSENCE]
+        end_s = max((span.end_s for span in used), default=0.0)
+        by_device: dict[str, list[Span]] = {span.device: [] for span in used}
         for span in sorted(spans, key=lambda span: span.begin_s):
-            by_device.setdefault(span.device, []).append(span)
+            if span.device in by_device and span.begin_s < end_s:
+                by_device[span.device].append(replace(span, end_s=min(span.end_s, end_s)))
         names = sorted(by_device, key=_as_ordered)
         devices = tuple(DeviceTimeline(device=name, spans=tuple(by_device[name]), end_s=end_s) for name in names)
         return cls(study=study, devices=devices, end_s=end_s, changes=tuple(changes))
@@ -78,7 +87,13 @@ class Timeline:
     @property
     def busy_share(self) -> float:
         """The part of the time of all devices in which trials sat on them."""
-        return sum(device.busy_share for device in self.devices) / max(len(self.devices), 1)
+        there_s = sum(device.there_s for device in self.devices)
+        return sum(device.busy_s for device in self.devices) / there_s if there_s else 0.0
+
+    @property
+    def has_absences(self) -> bool:
+        """Whether devices came late or left early."""
+        return any(span.purpose is ABSENCE for device in self.devices for span in device.spans)
 
     def describe(self) -> str:
         """Sum it up in a line."""
@@ -105,10 +120,11 @@ class Timeline:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.describe(), style="bold")
-        yield Text("  ".join(f"{mark} {purpose or 'idle'}" for purpose, mark in MARKS.items()), style="dim")
+        marks = MARKS.items() if self.has_absences else [item for item in MARKS.items() if item[0] is not ABSENCE]
+        yield Text("  ".join(f"{mark} {purpose or 'idle'}" for purpose, mark in marks), style="dim")
         shown = self.devices[:MOST_DEVICES]
         margin = max((len(one.device) for one in shown), default=0)
-        told = [f" {one.busy_share:>4.0%} busy, idle {show_seconds(self.end_s - one.busy_s)}" for one in shown]
+        told = [f" {one.busy_share:>4.0%} busy, idle {show_seconds(one.there_s - one.busy_s)}" for one in shown]
         width = max(options.max_width - margin - 1 - max(map(len, told), default=0), 10)
         for one, text in zip(shown, told, strict=True):
             yield Text.assemble((f"{one.device:<{margin}} ", "cyan"), draw_bar(one, width), text)

@@ -15,6 +15,7 @@ COLOURS = {
     SpanPurpose.PACK: "#7a5195",
     SpanPurpose.RANKS: "#238b45",
     SpanPurpose.MEASUREMENT: "#fd8d3c",
+    SpanPurpose.ABSENCE: "white",
 }
 WIDTH, ROW, BAR = 1000, 24, 18
 TOP, RIGHT, BOTTOM = 64, 80, 40
@@ -34,7 +35,8 @@ def draw_timeline(timeline: Timeline) -> str:
     height = bottom + BOTTOM + LINE * len(lines)
     shapes = [f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
     shapes.append(_text(20, 24, timeline.describe(), "start", "font-weight='bold'"))
-    for place, (purpose, colour) in enumerate(COLOURS.items()):
+    shown = [item for item in COLOURS.items() if item[0] is not SpanPurpose.ABSENCE]
+    for place, (purpose, colour) in enumerate(shown):
         x = 20 + 130 * place
         shapes.append(f'<rect x="{x}" y="36" width="14" height="14" fill="{colour}"/>')
         shapes.append(_text(x + 20, 48, purpose.value, "start"))
@@ -65,14 +67,15 @@ def _draw_device(one: DeviceTimeline, left: float, scale: float, y: float) -> It
 
 def _draw_span(span: Span, x: float, width: float, y: float) -> str:
     numbers = ", ".join(map(str, span.trials))
-    told = f"{span.study}, {span.purpose.value}: trials {numbers}; {span.begin_s:.3f} to {span.end_s:.3f} s"
+    whose = f"trials {numbers}" if span.trials else "the device was not there"
+    told = f"{span.study}, {span.purpose.value}: {whose}; {span.begin_s:.3f} to {span.end_s:.3f} s"
     bar = (
         f'<rect x="{x:.2f}" y="{y + (ROW - BAR) / 2}" width="{max(width, 0.2):.2f}" height="{BAR}" '
         f'fill="{COLOURS[span.purpose]}" stroke="white" stroke-width="{min(0.8, width / 4):.2f}">'
         f"<title>{escape(told)}</title></rect>"
     )
     label = numbers if len(span.trials) == 1 else f"{len(span.trials)} trials"
-    if LETTER * len(label) + 4 > width:
+    if LETTER * len(label) + 4 > width or not span.trials:
         return bar
     return bar + _text(x + width / 2, y + (ROW + 8) / 2, label, "middle", "fill='white' pointer-events='none'")
 

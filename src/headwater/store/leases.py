@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, Self
 
 from headwater.errors import StoreError, StudyError
+from headwater.store.device_wishes import read_wishes
 from headwater.store.runner import Runner
 from headwater.store.store import Store
 from headwater.store.values import StudyInfo
+from headwater.trials import DeviceWish
 
 STOP = "stop"
 """The key of the fact that somebody asked a run to stop."""
@@ -66,7 +68,10 @@ class Lease:
         self._store = store
         self._study = study
         self._waiting = waiting or Waiting()
-        self._next_s = self._waiting.clock()
+        self._hears_askers = self._hears_wishes = self._waiting.clock()
+        """When the record is next looked at for wishes to stop, and for those about devices."""
+        self.num_heard = 0
+        """Where in the record the last wish about devices stands that was heard."""
         self._runner = Runner.here()
         self._is_over = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
@@ -95,10 +100,19 @@ class Lease:
     def hear_asker(self) -> str | None:
         """Return who asks this process to stop; None in between, for the record is read once a second at most."""
         now = self._waiting.clock()
-        if now < self._next_s:
+        if now < self._hears_askers:
             return None
-        self._next_s = now + LISTEN_S
+        self._hears_askers = now + LISTEN_S
         return find_asker(self._store, self._study.id, self._runner)
+
+    def hear_wishes(self) -> list[DeviceWish]:
+        """Return what was wished of this run's devices since this was last asked; it is read once a second at most."""
+        now = self._waiting.clock()
+        if now < self._hears_wishes:
+            return []
+        self._hears_wishes = now + LISTEN_S
+        wishes, self.num_heard = read_wishes(self._store, self._study.id, self._runner, self.num_heard)
+        return wishes
 
     def _acquire(self) -> int:
         """Take the lease from nobody, or from a process that has died.

@@ -311,6 +311,17 @@ class Store:
             value = connection.execute(query.order_by(FACTS.c.sequence.desc()).limit(1)).scalar()
         return None if value is None else dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key)
 
+    def facts_after(self, study_id: int, key: str, sequence: int) -> list[tuple[int, Any]]:  # Any: JSON values
+        """Return all values under one key that were written after one, each with its place in the order of writing."""
+        chosen = (FACTS.c.study_id == study_id) & (FACTS.c.key == key) & (FACTS.c.sequence > sequence)
+        query = select(FACTS.c.sequence, FACTS.c.value).where(chosen).order_by(FACTS.c.sequence)
+        with self._reading() as connection:
+            found = connection.execute(query).all()
+        return [
+            (place, dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key))
+            for place, value in found
+        ]
+
     def times(self, study_id: int) -> dict[int, tuple[float, float]]:
         """Return when each trial entered the record and when its status last changed, in seconds since 1970."""
         same = (TRANSITIONS.c.study_id == TRIALS.c.study_id) & (TRANSITIONS.c.number == TRIALS.c.number)

@@ -1,6 +1,7 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
 from headwater.trials.deadline import Deadline
+from headwater.trials.device_pool import DevicePool, DeviceWish
 from headwater.trials.events import (
     Ended,
     Event,
@@ -51,6 +52,8 @@ __all__ = [
     "Decision",
     "Device",
     "DeviceGains",
+    "DevicePool",
+    "DeviceWish",
     "Drift",
     "Ended",
     "Ending",

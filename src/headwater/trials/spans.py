@@ -17,6 +17,8 @@ class SpanPurpose(StrEnum):
     """It trained one of them together with other devices, each a part of every batch."""
     MEASUREMENT = "measurement"
     """It took a few steps of some, to measure them."""
+    ABSENCE = "absence"
+    """None sat there, for it was not there: it came later, or had left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
