@@ -87,8 +87,8 @@ def list_stages(path: Path) -> list[str]:
         (80, ["", "at", "at", "target"], "the check of the ranking at 1/1 of the width is left out"),
         (60, ["", "at", "target"], "training the best 4 again at 1/2 of the width is left out"),
         (45, ["", "target"], "the check of the ranking at 1/2 of the width is left out"),
-        (25, ["", "target"], "the time budget of 25 s is used up but for the 11 s that the target needs"),
-        (13, ["", "target"], "the time budget of 13 s is used up but for the 11 s that the target needs"),
+        (25, ["", "target"], "the time budget of 25 s is used up but for the 13 s that the target needs"),
+        (13, ["", "target"], "the time budget of 13 s is used up but for the 13 s that the target needs"),
         (9, [""], "the target is not trained: its 18 steps of 500 ms take about 9 s, more than the"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_target_that_does_not_fit_is_trained_by_a_resumed_run(tmp_path: Path) 
 def test_a_target_under_way_at_the_deadline_is_cut_at_its_next_report_and_gone_on_with(tmp_path: Path) -> None:
     clock = JumpingClock()
     study = make_study(clock, tmp_path, replace(SURROGATE, num_checked=0))
-    slow = replace(study, train=delay_epochs(study, clock, 3.0))
+    slow = replace(study, train=delay_epochs(study, clock, 4.0))
     cut = run(slow, clock, 20, num_trials=1)
     assert cut.target is not None
     assert cut.target.epochs < NUM_EPOCHS

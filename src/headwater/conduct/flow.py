@@ -60,7 +60,7 @@ class Flow:
         self._tell = tell
         self._clock = clock
         self._can_widen = can_widen
-        self._idle: set[str] = set()
+        self._idle: Sequence[str] = ()
         self._gone: set[str] = set()
         self._held: dict[int, _Held] = {}
         """By the placement that they leave."""
@@ -77,7 +77,8 @@ class Flow:
         Where nothing runs, the device of a group that has just ended is idle the next time this is asked. If it is not,
         it is gone, and its groups need not wait for it.
         """
-        self._gone -= set(idle)
+        if self._gone:
+            self._gone.difference_update(idle)
         was_stuck, self._is_stuck = self._is_stuck, bool(self._held) and not is_running
         is_free = was_stuck and self._is_stuck
         keys = [
@@ -90,7 +91,7 @@ class Flow:
     def give_up(self, devices: Collection[str]) -> None:
         """Take in that devices are about to go, or gone: nothing waits for them."""
         self._gone |= set(devices)
-        self._idle -= self._gone
+        self._idle = [name for name in self._idle if name not in self._gone]
 
     def lose(self, key: int) -> Sequence[TrialGroup]:
         """Return the groups that waited for the devices of a placement, which are gone."""
@@ -128,7 +129,7 @@ class Flow:
 
     def note_idle(self, names: Iterable[str]) -> None:
         """Take in which devices nothing was found for."""
-        self._idle = set(names)
+        self._idle = list(names)
 
     def decide(self, running: RunningGroup, placements: RunningPlacements, num_waiting: int) -> Regrouping | None:
         """Return what a group that has reported, and could go on, is to be cut into; None: it goes on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 
 from headwater.conduct.endings import Endings
 from headwater.conduct.flow import open_flow
@@ -42,6 +43,9 @@ from headwater.trials import (
     TrialGroup,
 )
 
+NAME = attrgetter("name")
+"""Of a device; this is asked for all that are idle after every event."""
+
 
 class StudyConductor:
     """Decides for one study what trains where, and what becomes of each group at its reports."""
@@ -78,7 +82,7 @@ class StudyConductor:
 
     def place(self, idle: Sequence[Device]) -> list[Placement]:
         """Return what these devices are to do now."""
-        names = [device.name for device in idle]
+        names = list(map(NAME, idle))
         if not self._devices.issuperset(names):
             self._devices.update(names)
             self._most_devices = max(self._most_devices, len(self._devices))

@@ -9,6 +9,8 @@ from headwater.trials import Deadline, TrainingTime
 
 MARGIN = 1.2
 """How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
+START_S = 2.0
+"""What it takes besides: to be opened and placed, to build its model, to save and keep what it has become."""
 
 
 class TargetTime:
@@ -59,7 +61,7 @@ class TargetTime:
                 self._decide()
             if not self.fits:
                 self._tell(self.explain())
-        return MARGIN * self.seconds if self.fits else 0.0
+        return MARGIN * self.seconds + START_S if self.fits and self.seconds else 0.0
 
     def _decide(self) -> None:
         self.fits = self.seconds <= self._deadline.seconds_left
