@@ -72,11 +72,12 @@ Stamps = Sequence[tuple[float, Sequence[float]]]
 def summarize(stamps: Stamps, num_trials: int, whole_s: float) -> Costs:
     """Return the gaps; those before the second trial are left out, for the worker was not warm."""
     ordered = sorted(stamps)
-    period_s = statistics.mean(after - before for (before, _), (after, _) in pairwise(ordered[1:]))
+    periods_s = [after - before for (before, _), (after, _) in pairwise(ordered[1:])]
+    num_more = NUM_WHOLE - num_trials
     return Costs(
         placements_s=[begin - times[-1] for (_, times), (begin, _) in pairwise(ordered[1:])],
         reports_s=[after - before for _, times in ordered[1:] for before, after in pairwise(times)],
-        whole_s=whole_s + max(NUM_WHOLE - num_trials, 0) * period_s,
+        whole_s=whole_s + (num_more * statistics.mean(periods_s) if num_more > 0 else 0.0),
     )
 
 
