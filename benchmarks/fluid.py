@@ -38,7 +38,8 @@ RATES = [10 ** (-3 + 0.25 * step) for step in range(12)]
 WIDTHS, BATCHES = (16, 64, 256, 1024), (16, 32, 64, 128, 256)
 NUM_DEVICES = (4, 8, 16, 64)
 NUM_TRIALS = 81
-TARGET = 0.97
+TARGET_SHARE = 0.9
+"""The target is the accuracy that so large a share of the configurations never comes to."""
 SEARCHES: dict[str, Any] = {
     "PBT": PBT(interval=3, population=16, max_epochs=MAX_EPOCHS),
     "Hyperband": Hyperband(concurrency=1),
@@ -128,7 +129,10 @@ def run_first(speeds: Speeds, search: str, allocation: str, num_trials: int, num
 
 
 def print_simulated(recorded: Mapping[Settings, Recorded], cost_of_lane: float, num_seeds: int) -> None:
-    print(f"Time to an accuracy of {TARGET} in minutes (share of the time that devices are busy), {num_seeds} seeds.\n")
+    target = find_target(recorded)
+    print(
+        f"Time to an accuracy of {target:.3f} in minutes (share of the time that devices are busy), {num_seeds} seeds.\n"
+    )
     print(
         "| search | devices | fifo | fluid | ours | ours, times as fast | to the end |\n|---|---|---|---|---|---|---|"
     )
@@ -185,7 +189,7 @@ def simulate(
             allocation=allocation,
             executor=executor,
             seed=seed,
-            callbacks=[Reaching(executor.clock, reached)],
+            callbacks=[Reaching(find_target(recorded), executor.clock, reached)],
         )
         result = study.run(num_trials=NUM_TRIALS)
         with open_store(Path(folder) / "study.db") as store:
@@ -197,12 +201,18 @@ def simulate(
 class Reaching(hw.Callback):
     """Notes when the target is reached."""
 
-    def __init__(self, clock: Callable[[], float], reached: list[float]) -> None:
-        self._clock, self._reached = clock, reached
+    def __init__(self, target: float, clock: Callable[[], float], reached: list[float]) -> None:
+        self._target, self._clock, self._reached = target, clock, reached
 
     def on_reports(self, reports: Sequence[Any]) -> None:
-        if any(report.metrics["accuracy"] >= TARGET for report in reports):
+        if any(report.metrics["accuracy"] >= self._target for report in reports):
             self._reached.append(self._clock())
+
+
+def find_target(recorded: Mapping[Settings, Recorded]) -> float:
+    """Return the accuracy that is aimed at."""
+    best = sorted(max(one.accuracies) for one in recorded.values())
+    return best[int(TARGET_SHARE * len(best))]
 
 
 def record() -> dict[Settings, Recorded]:
