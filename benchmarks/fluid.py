@@ -130,9 +130,7 @@ def run_first(speeds: Speeds, search: str, allocation: str, num_trials: int, num
 
 def print_simulated(recorded: Mapping[Settings, Recorded], cost_of_lane: float, num_seeds: int) -> None:
     target = find_target(recorded)
-    print(
-        f"Time to an accuracy of {target:.3f} in minutes (share of the time that devices are busy), {num_seeds} seeds.\n"
-    )
+    print(f"Minutes to an accuracy of {target:.3f} (share of the time that devices are busy), {num_seeds} seeds.\n")
     print(
         "| search | devices | fifo | fluid | ours | ours, times as fast | to the end |\n|---|---|---|---|---|---|---|"
     )
