@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.clocks import JumpingClock
+
 import headwater as hw
 from headwater.conduct.limits import Limits
 from headwater.stage import OpenStudy, RunSettings
@@ -12,6 +14,7 @@ from headwater.store import Folder
 from headwater.store.state_files import name_state
 from headwater.store.state_format import StateHeader, seal_state
 from headwater.trials import (
+    Deadline,
     Device,
     Ended,
     Ending,
@@ -153,3 +156,15 @@ class ConductedStudy:
 def numbers_of(placements: Sequence[Placement]) -> list[tuple[int, ...]]:
     """Return the trials of each group that is placed."""
     return [group.numbers for placement in placements for group in placement.groups]
+
+
+def start_lone_trial() -> tuple[ConductedStudy, Placement]:
+    """Return a study of one trial that trains on the first of two devices, and is to have both at its first report."""
+    clock = JumpingClock()
+    limits = Limits(num_trials=1, deadline=Deadline.start(None, clock))
+    study = ConductedStudy(limits=limits, num_trials=1, max_epochs=9)
+    (placement,) = study.place("cpu:0")
+    assert study.place("cpu:1") == []
+    study.start(placement, 9)
+    clock.jump(100.0)
+    return study, placement

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clocks import JumpingClock
-from tests.conduct.lab import ConductedStudy, numbers_of
+from tests.conduct.lab import ConductedStudy, numbers_of, start_lone_trial
 from tests.execute.simulation import list_gpus, list_histories, make_study
 
-from headwater.conduct.limits import Limits
 from headwater.execute import DeviceJoin, DeviceLeave, SimulatedExecutor, SimulatedTimes
 from headwater.execute.simulated import Change
 from headwater.plan.speeds import Speeds
 from headwater.store import open_store, read_spans
-from headwater.trials import Deadline, Device, Order, Result, Span, SpanPurpose, Starting, Status, Surrogate
+from headwater.trials import Device, Order, Result, Span, SpanPurpose, Starting, Status, Surrogate
 
 TIMES = SimulatedTimes(
     epoch_s=lambda config, num_lanes, kind: 10.0 * num_lanes, num_epochs=9, devices=Speeds(scaling=1.9, max_devices=4)
@@ -150,13 +148,7 @@ def test_what_has_not_begun_on_a_device_that_goes_is_called_off_and_placed_elsew
 
 
 def test_a_trial_that_waits_for_its_device_does_not_wait_for_one_that_goes() -> None:
-    clock = JumpingClock()
-    limits = Limits(num_trials=1, deadline=Deadline.start(None, clock))
-    study = ConductedStudy(limits=limits, num_trials=1, max_epochs=9)
-    (placement,) = study.place("cpu:0")
-    assert study.place("cpu:1") == []
-    study.start(placement, 9)
-    clock.jump(100.0)
+    study, placement = start_lone_trial()
     order = study.report(placement, 1, {0: 1.0})
     assert order.leave == {0}, "it is to have both devices"
     study.save(placement, order.save, 1)
@@ -167,13 +159,7 @@ def test_a_trial_that_waits_for_its_device_does_not_wait_for_one_that_goes() -> 
 
 
 def test_idle_devices_that_are_gone_are_no_reason_to_change() -> None:
-    clock = JumpingClock()
-    limits = Limits(num_trials=1, deadline=Deadline.start(None, clock))
-    study = ConductedStudy(limits=limits, num_trials=1, max_epochs=9)
-    (placement,) = study.place("cpu:0")
-    assert study.place("cpu:1") == []
-    study.start(placement, 9)
-    clock.jump(100.0)
+    study, placement = start_lone_trial()
     study.conductor.regroup({"cpu:1"})
     assert study.report(placement, 1, {0: 1.0}).leave == frozenset()
 

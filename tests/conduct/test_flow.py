@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clocks import JumpingClock
-from tests.conduct.lab import ConductedStudy, numbers_of
+from tests.conduct.lab import ConductedStudy, numbers_of, start_lone_trial
 from tests.execute.simulation import UNEVEN, learn, list_gpus, list_histories, make_study, simulate
 
 from headwater.conduct.limits import Limits
@@ -227,14 +226,7 @@ def test_an_idle_device_is_promised_once(tmp_path: Any) -> None:
 
 
 def test_what_waits_for_a_device_that_is_gone_goes_elsewhere_at_once() -> None:
-    clock = JumpingClock()
-    study = ConductedStudy(
-        limits=Limits(num_trials=1, deadline=Deadline.start(None, clock)), num_trials=1, max_epochs=9
-    )
-    (placement,) = study.place("cpu:0")
-    assert study.place("cpu:1") == []
-    study.start(placement, 9)
-    clock.jump(100.0)
+    study, placement = start_lone_trial()
     order = study.report(placement, 1, {0: 1.0})
     assert order.leave == {0}, "it is to have both devices"
     study.save(placement, order.save, 1)
