@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from tests.scripts import ENDLESS
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
@@ -19,18 +20,6 @@ from headwater.store import Lease, find_runner, open_store
 from headwater.store.device_wishes import PRESENT, ShownDevices
 from headwater.trials import DevicePool
 
-ENDLESS = """
-import headwater as hw
-
-def train(trial):
-    for epoch in trial.epochs(10**9):
-        trial.report(loss=1.0)
-        if epoch == 0:
-            print("reported", flush=True)
-
-study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
-NUM_TRIALS = 3
-"""
 DEADLINE_S = 120.0
 
 

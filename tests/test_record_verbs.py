@@ -16,6 +16,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from tests.scripts import ENDLESS
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
@@ -29,19 +30,6 @@ def train(trial):
 
 space = {"lr": hw.choice([0.1, 0.2, 0.4]), "kind": hw.choice([dict, len])}
 study = hw.Study(train, space=space, metric="loss", lanes=1)
-"""
-ENDLESS = """
-import sys
-import headwater as hw
-
-def train(trial):
-    for epoch in trial.epochs(10**9):
-        trial.report(loss=1.0)
-        if epoch == 0:
-            print("reported", flush=True)
-
-study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
-NUM_TRIALS = 3
 """
 WIDE = """
 import torch
