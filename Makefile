@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-postgresql examples bench fuzz faults: export OMP_NUM_THREADS := 1
+demo test test-postgresql examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql check lint types layers examples bench fuzz faults clean
+.PHONY: setup demo test test-postgresql check lint types layers examples docs bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,12 @@ test-postgresql: $(STAMP)
 examples: $(STAMP)
 	$(BIN)/pytest tests/examples
 
+# The site, at build/docs/index.html. Spelling, links and every warning count.
+docs: $(STAMP)
+	$(BIN)/codespell
+	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . build/docs
+	$(BIN)/python docs/check_site.py build/docs
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/lanes.py
 	$(BIN)/python benchmarks/overhead.py
@@ -60,5 +66,5 @@ faults: $(STAMP)
 	PYTHONPATH=src $(BIN)/python -m tests.faults
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

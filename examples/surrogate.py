@@ -1,7 +1,8 @@
-"""Tune a wide network on an eighth of its width, then train it once: `headwater run examples/surrogate.py`.
+"""Tune a wide network on an eighth of its width, then train it once.
 
-The training function knows nothing of this: `surrogate=8` below is all there is to it. Then take the weights with
-`headwater best --save model.safetensors`, and serve them without Headwater: `python examples/serve.py`.
+Run it with `headwater run examples/surrogate.py`. The training function knows nothing of this: `surrogate=8` below is
+all there is to it. Then take the weights with `headwater best --save model.safetensors`, and serve them without
+Headwater: `python examples/serve.py`.
 """
 
 import torch

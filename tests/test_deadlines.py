@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from headwater.conduct.limits import Limits
 from headwater.execute import ProcessExecutor
 from headwater.report import Callback
 from headwater.train.profiling import BUDGET_SHARE, profile_lanes
-from headwater.train.running import Workshop
+from headwater.train.running import TrainingSetup
 from headwater.trials import Deadline, Lane, Result, Status
 
 SPACE = {"lr": hw.loguniform(1e-3, 0.5)}
@@ -187,8 +188,8 @@ def test_measuring_group_sizes_takes_a_part_of_the_time_left_and_goes_by_what_it
 ) -> None:
     clock = JumpingClock()
     lanes = [Lane(number=number, config={"lr": 0.1 / (number + 1)}, seed=0) for number in range(64)]
-    workshop = Workshop(stepping(clock, step_s), deadline=Deadline.start(20.0, clock))
-    profile, ending = profile_lanes(workshop, lanes)
+    setup = TrainingSetup(stepping(clock, step_s), deadline=Deadline.start(20.0, clock))
+    profile, ending = profile_lanes(setup, lanes, share=math.inf)
     assert ending is None
     assert clock() <= 1000.0 + BUDGET_SHARE * 20.0 + step_s
     assert profile.reason.endswith("the time budget leaves no time to measure more")

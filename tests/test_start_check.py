@@ -24,7 +24,7 @@ from headwater.report.reading import read_study
 from headwater.scale.traces import find_trained
 from headwater.space import Space
 from headwater.store import open_store
-from headwater.train.running import Workshop
+from headwater.train.running import TrainingSetup
 from headwater.train.start_check import check_start, choose_scales, list_possible_scales
 from headwater.trials import Deadline, Lane, StartCheck
 
@@ -107,7 +107,7 @@ def look(study: hw.Study, surrogate: hw.Surrogate, deadline: Deadline) -> StartC
     assert isinstance(study.space, Space)
     rng = Random(study.seed)
     lanes = [Lane(number=n, config=study.space.sample(rng), seed=study.seed + n) for n in range(NUM_STARTS)]
-    start = check_start(Workshop(study.train, deadline=deadline), surrogate, lanes)
+    start = check_start(TrainingSetup(study.train, deadline=deadline), surrogate, lanes)
     most = study.max_epochs
     return start if start.num_passes is None or most is None else replace(start, num_passes=min(start.num_passes, most))
 
@@ -148,7 +148,8 @@ def test_a_drift_can_be_a_refusal(tmp_path: Path) -> None:
     study = study_of(Towers, replace(SURROGATE, on_drift="refuse"), tmp_path / "study.db")
     with pytest.raises(CannotScaleError, match=r"`model` as width.*surrogate=None"):
         study.run(num_trials=2)
-    assert not (tmp_path / "study.db").exists()
+    with open_store(tmp_path / "study.db") as store:
+        assert store.studies() == []
 
 
 def test_nobody_has_to_look() -> None:
@@ -202,7 +203,7 @@ def test_scales_at_which_a_model_has_no_surrogate_are_left_out() -> None:
     study = replace(study_of(Sound), train=train)
     lane = Lane(number=0, config={"lr": 1e-3}, seed=0)
     surrogate = hw.Surrogate(scale="auto", min_width=4)
-    assert list_possible_scales(Workshop(study.train), surrogate, lane) == (4, 2)
+    assert list_possible_scales(TrainingSetup(study.train), surrogate, lane) == (4, 2)
 
 
 @pytest.mark.parametrize(("num_epochs", "max_epochs", "is_often"), [(3, None, False), (7, None, True), (7, 3, False)])

@@ -116,9 +116,13 @@ def test_a_run_is_shown_where_the_standard_error_is_a_terminal(monkeypatch: pyte
     assert "best loss 0.3 (trial 1)" in shown.getvalue()
 
 
-def test_a_run_is_silent_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_lines_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     STUDY.run(num_trials=2)
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert out == ""
+    first, *_, last = err.splitlines()
+    assert first == "[0:00] study follow_curve-1: 2 trials"
+    assert "2/2 trials, best loss 0.3 (trial 1)" in last
 
 
 def test_what_shows_a_run_is_imported_when_it_is_needed() -> None:

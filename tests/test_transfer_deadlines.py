@@ -183,6 +183,24 @@ def test_as_many_targets_are_tuned_as_fit(tmp_path: Path) -> None:
     assert result.target is not None
 
 
+def test_where_only_time_ends_the_search_half_of_it_goes_into_targets_of_the_best(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    study = make_study(clock, tmp_path)
+    result = run(study, clock, 60, num_trials=None)
+    with open_store(tmp_path / "s.db") as store:
+        (name,) = [info.name for info in store.studies() if ".target-" in info.name]
+        notes = [note.text for note in read_study(store, "s", "").notes]
+        targets = read_study(store, name, "").result.trials
+    assert len(targets) == 2
+    assert result.target is not None
+    assert result.target.value("loss") == min(trial.value("loss") for trial in targets)
+    assert any("there is time for more targets, with those of " in note for note in notes)
+    assert clock() <= 1060
+    again = run(study, clock, None, None, is_new=False)
+    assert again.target is not None
+    assert again.ended_early is None
+
+
 def test_a_scale_is_chosen_in_a_part_of_the_time(tmp_path: Path) -> None:
     clock = JumpingClock()
     study = make_study(clock, tmp_path, replace(SURROGATE, scale="auto"))

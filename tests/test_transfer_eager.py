@@ -49,6 +49,28 @@ class Meeting:
             trial.report(loss=-1.0 if self.is_last_best and place == LAST else float(place))
 
 
+class CheckedMeeting(Meeting):
+    """The same, by which the check of the last trial waits for the target of that trial."""
+
+    def __call__(self, trial: hw.Trial) -> None:
+        model = trial.prepare_model(nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 3)).double())
+        place, width = trial.config["place"], len(next(model.parameters()))
+        for epoch in trial.epochs(NUM_EPOCHS):
+            model(INPUTS)
+            if width == WIDTH:
+                with (self.folder / "log").open("a") as file:
+                    file.write(f"{place} {epoch}\n")
+            if epoch == 0 and place == LAST:
+                if width == WIDTH:
+                    (self.folder / "again").write_text("")
+                else:
+                    (self.folder / ("again" if width == WIDTH // 2 else "begun")).read_text()
+            elif epoch == 0 and width == WIDTH:
+                (self.folder / "begun").write_text("")
+                (self.folder / "settled").read_text()
+            trial.report(loss=-1.0 if place == LAST else float(place))
+
+
 class Settled(Callback):
     """Lets the target that waits go on when the search has ended."""
 
@@ -67,7 +89,8 @@ class Noting:
         self.brief: Callable[[str], Brief] = conductor.brief
         self.hear: Callable[[Event], Order | None] = conductor.hear
         self.regroup, self.foresee = conductor.regroup, conductor.foresee
-        self.want_devices = conductor.want_devices
+        self.name, self.list_lanes = conductor.name, conductor.list_lanes
+        self.want_devices, self.part = conductor.want_devices, conductor.part
         self._place = conductor.place
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
@@ -97,13 +120,16 @@ def workers() -> Iterator[NotingExecutor]:
     assert list_children() <= before
 
 
-def run(workers: NotingExecutor, folder: Path, *, is_last_best: bool) -> tuple[Result, list[tuple[int, int]]]:
+def run(
+    workers: NotingExecutor, meeting: Meeting, surrogate: hw.Surrogate = SURROGATE
+) -> tuple[Result, list[tuple[int, int]]]:
     """Return what the study comes to, and which epochs of which targets were trained, in order."""
-    for name in ("begun", "settled"):
+    folder = meeting.folder
+    for name in ("begun", "settled", "again"):
         os.mkfifo(folder / name)
     workers.placed.clear()
     study = hw.Study(
-        Meeting(folder, is_last_best),
+        meeting,
         space={"place": hw.grid(list(range(LAST + 1)))},
         metric="loss",
         storage=folder / "s.db",
@@ -111,7 +137,7 @@ def run(workers: NotingExecutor, folder: Path, *, is_last_best: bool) -> tuple[R
         executor=workers,
         lanes=1,
         packing=None,
-        surrogate=SURROGATE,
+        surrogate=surrogate,
         compile=False,
         callbacks=[Settled(folder)],
     )
@@ -128,7 +154,7 @@ def read_notes(folder: Path) -> list[str]:
 def test_a_target_that_started_ahead_is_handed_over_to_all_devices_after_a_report(
     workers: NotingExecutor, tmp_path: Path
 ) -> None:
-    result, trained = run(workers, tmp_path, is_last_best=False)
+    result, trained = run(workers, Meeting(tmp_path, is_last_best=False))
     assert result.target is not None
     assert result.target.config == {"place": 0}
     assert result.target.status is Status.COMPLETED
@@ -142,13 +168,25 @@ def test_a_target_that_started_ahead_is_handed_over_to_all_devices_after_a_repor
 def test_a_target_that_started_ahead_gives_way_to_that_of_a_better_trial(
     workers: NotingExecutor, tmp_path: Path
 ) -> None:
-    result, trained = run(workers, tmp_path, is_last_best=True)
+    result, trained = run(workers, Meeting(tmp_path, is_last_best=True))
     assert result.target is not None
     assert result.target.config == {"place": LAST}
     assert result.target.epochs == NUM_EPOCHS
     assert [epoch for place, epoch in trained if place == 0] == [0]
     assert [epoch for place, epoch in trained if place == LAST] == list(range(NUM_EPOCHS))
     assert f"eager transfer: the target had started with trial 0, and trial {LAST} is better" in read_notes(tmp_path)
+
+
+def test_the_target_of_a_better_trial_starts_while_the_ranking_is_checked(
+    workers: NotingExecutor, tmp_path: Path
+) -> None:
+    surrogate = replace(SURROGATE, scale=4, min_width=2, num_checked=3, min_agreement=-1.0)
+    result, trained = run(workers, CheckedMeeting(tmp_path, is_last_best=True), surrogate)
+    assert result.target is not None
+    assert result.target.config == {"place": LAST}
+    assert [epoch for place, epoch in trained if place == 0] == [0]
+    assert [epoch for place, epoch in trained if place == LAST] == list(range(NUM_EPOCHS))
+    assert f"eager transfer: the target had started with trial {LAST} before it was settled" in read_notes(tmp_path)
 
 
 def test_a_search_that_comes_to_nothing_is_told_and_leaves_no_process_behind(tmp_path: Path) -> None:

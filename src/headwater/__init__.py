@@ -16,10 +16,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
+from headwater.space import (
+    Space,
+    choice,
+    grid,
+    lograndint,
+    loguniform,
+    qloguniform,
+    quniform,
+    randint,
+    sample_from,
+    uniform,
+)
 
 if TYPE_CHECKING:
-    from headwater.execute import ProcessExecutor, RayExecutor
+    from headwater.cloud.local_cluster import LocalCluster
+    from headwater.execute import ElasticExecutor, ProcessExecutor, RayExecutor, Service
     from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
@@ -27,16 +39,20 @@ if TYPE_CHECKING:
     from headwater.report.tensorboard_logging import TensorBoardCallback
     from headwater.study import Study
     from headwater.train import Trial
+    from headwater.train.lending import lend_bubbles
     from headwater.trials import Result, Surrogate, TrialRecord
 
 __all__ = [
     "Callback",
     "Checkpoint",
+    "ElasticExecutor",
+    "LocalCluster",
     "MLflowCallback",
     "OptunaMirror",
     "ProcessExecutor",
     "RayExecutor",
     "Result",
+    "Service",
     "Silence",
     "Space",
     "Study",
@@ -49,23 +65,31 @@ __all__ = [
     "choice",
     "free",
     "grid",
+    "lend_bubbles",
     "load",
+    "lograndint",
     "loguniform",
     "pack",
     "qloguniform",
     "quniform",
     "randint",
+    "sample_from",
     "uniform",
 ]
 
+_MODULES = ("errors", "report", "search")
+"""Packages whose members are written with their names, as in hw.search.ASHA."""
 _HOMES = {
     "Callback": "headwater.report",
     "Checkpoint": "headwater.packs",
+    "ElasticExecutor": "headwater.execute",
+    "LocalCluster": "headwater.cloud.local_cluster",
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",
     "ProcessExecutor": "headwater.execute",
     "RayExecutor": "headwater.execute",
     "Result": "headwater.trials",
+    "Service": "headwater.execute",
     "Silence": "headwater.report",
     "Study": "headwater.study",
     "Surrogate": "headwater.trials",
@@ -75,12 +99,19 @@ _HOMES = {
     "Unit": "headwater.packs",
     "UnitPack": "headwater.packs",
     "free": "headwater.packs",
+    "lend_bubbles": "headwater.train.lending",
     "load": "headwater.packs",
     "pack": "headwater.packs",
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
+
+
 def __getattr__(name: str) -> Any:  # Any: whatever the name stands for
+    if name in _MODULES:
+        return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

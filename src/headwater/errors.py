@@ -6,6 +6,7 @@ HeadwaterError
 ├── PlanError              a plan was asked for that makes no sense, or that no cluster can keep to
 ├── StoreError             the record cannot be read or written
 │   └── NameTakenError     the record has a study of this name already
+├── ServiceError           the service refuses a request, or does not answer
 ├── TrialError             the training function used `trial` in a way that cannot work
 ├── RanksLostError         the processes that train a trial together have come apart
 ├── CannotFuseError        these lanes cannot run as one; they run apart, and the record says why
@@ -15,7 +16,7 @@ HeadwaterError
 LanesPart (BaseException)  the code asked for one value where lanes differ; never seen by users
 WidthsWanted (BaseException) a model must be seen at work before it can be resized; never seen by users
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
-StrandEnds (BaseException) a unit is taken out of its pack where it waits; never seen by users
+UnitLeaves (BaseException) a unit is taken out of its pack where it waits; never seen by users
 CannotPack (BaseException) this function must not take turns with others; it runs alone; never seen by users
 LineLost (BaseException)   the process at the other end is gone; never seen by users
 RunFault (BaseException)   the study failed under a training function, not the trial; users see its cause
@@ -47,6 +48,15 @@ class StoreError(HeadwaterError):
 
 class NameTakenError(StoreError):
     """The record has a study of this name already."""
+
+
+class ServiceError(HeadwaterError):
+    """The service refuses a request, or does not answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        """Of the answer by HTTP; 0 where there was none."""
 
 
 class TrialError(HeadwaterError):
@@ -81,7 +91,7 @@ class LanesLeave(BaseException):
     """No lane is left in the group, so its training function ends here."""
 
 
-class StrandEnds(BaseException):
+class UnitLeaves(BaseException):
     """This run of the training function is not to go on: its pack has ended, or let it go."""
 
 

@@ -25,7 +25,7 @@ from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
-    from headwater.train.streams import Seat
+    from headwater.train.streams import DataAccess
     from headwater.train.trial import Trial
 
 
@@ -244,24 +244,24 @@ class _Job:
     """A unit at work. To its trials it is the control."""
 
     def __init__(self, unit: Unit, device: Any) -> None:
-        from headwater.train.running import Workshop
+        from headwater.train.running import TrainingSetup
 
         self.unit = unit
         self.is_leaving = False
         self.num_parts = 0
         self._states = dict(enumerate(unit.checkpoint.lanes)) if unit.checkpoint is not None else {}
         self._latest: dict[int, LaneState] = {}
-        self._workshop = Workshop(unit.train, device)
+        self._setup = TrainingSetup(unit.train, device)
         self._grouper = Grouper(len(unit.lanes), lambda *_: None, lambda _: None)
-        self.groups = self._grouper.sort(unit.lanes).groups
+        self.groups = self._grouper.sort(unit.lanes)[0]
 
-    def train(self, group: TrialGroup, seat: Seat) -> Ending:
-        """Run one group of the unit's lanes from its seat in the pack."""
+    def train(self, group: TrialGroup, access: DataAccess) -> Ending:
+        """Run one group of the unit's lanes in the pack."""
         from headwater.train.running import run_group
 
         states = [self._states[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
         try:
-            return run_group(replace(self._workshop, seat=seat), group, self, states)
+            return run_group(replace(self._setup, access=access), group, self, states)
         except CannotPack as refusal:
             raise StudyError(f"unit {self.unit.name!r} cannot train in a pack: {refusal}") from None
 
@@ -273,7 +273,7 @@ class _Job:
         if ending.outcome in (Outcome.RAISED, Outcome.LOST, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
             self.unit.errors[ending.lanes[0].number] = ending.failure
             return []
-        return self._grouper.part(ending) or list(self._grouper.sort(ending.lanes).groups)
+        return self._grouper.part(ending) or self._grouper.sort(ending.lanes)[0]
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
         """Keep what the lanes report and have learnt; let them go where the unit is to leave."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.conduct.limits import Limits
@@ -13,14 +15,23 @@ from headwater.conduct.stages import StageSpec
 from headwater.conduct.transfer import TransferConductor
 from headwater.conduct.transfer_record import TransferRecord
 from headwater.conduct.transfer_steps import TransferSetup, TransferSteps
-from headwater.errors import CannotScaleError, SpaceError, StudyError
-from headwater.execute import AutoExecutor, Executor, InlineExecutor, SimulatedExecutor, build_executor
+from headwater.errors import CannotScaleError, SpaceError, StoreError, StudyEnds, StudyError
+from headwater.execute import (
+    AutoExecutor,
+    ElasticExecutor,
+    Executor,
+    InlineExecutor,
+    SimulatedExecutor,
+    build_executor,
+    find_service,
+)
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
 from headwater.space import Space
-from headwater.stage import OpenStudy, RunSettings, TemporaryStates, make_brief
-from headwater.store import open_store, read_spans
-from headwater.trials import Deadline, Objective, Result, Silence, StatesPlace, Surrogate, Watcher
+from headwater.stage import OpenStudy, RunSettings, make_brief
+from headwater.store import list_stages, open_store, read_spans
+from headwater.store.engine import MEMORY_NAMES
+from headwater.trials import SPENDING, Deadline, Result, Silence, Spending, StatesPlace, Surrogate, Watcher
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -32,16 +43,50 @@ REFUSALS = (StudyError, SpaceError, CannotScaleError)
 
 def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -> Result:
     """Run or resume a study to its end, on the executor that it asks for."""
+    service = find_service(study.executor)
+    if service is not None:
+        from headwater.remote.running import run_remotely
+
+        return run_remotely(study, service, limits, watcher, is_new=is_new)
     surrogate = study.surrogate
     has_stages = isinstance(surrogate, Surrogate) and surrogate.at is None and surrogate.scale != 1
     if isinstance(study.executor, SimulatedExecutor):
         limits = replace(limits, deadline=Deadline.start(limits.deadline.seconds, study.executor.clock))
+    if isinstance(study.executor, ElasticExecutor):
+        limits = replace(limits, halt=study.executor.find_end)
+        study.executor.earlier = None if is_new else _find_spending(study)
+    study = study if is_new else _take_max_epochs(study)
     earlier_s = 0.0 if is_new else _find_earlier(study)
     with _open_executor(study, limits, watcher) as (executor, plain):
         settings = replace(plain, earlier_s=earlier_s)
-        if has_stages:
-            return _run_stages(study, limits, executor, settings, is_new=is_new)
-        return _run_search(study, limits, executor, settings, is_new=is_new)
+        run = _run_stages if has_stages else _run_search
+        return _with_reporter(run(study, limits, executor, settings, is_new=is_new), study.storage)
+
+
+def _with_reporter(result: Result, storage: str | Path | None) -> Result:
+    """Let a result write the report of its study, where there is a record to read."""
+    if storage is None or str(storage) in MEMORY_NAMES:
+        return result
+    return replace(result, reporter=partial(_write_report, str(storage), result.study))
+
+
+def _write_report(storage: str, study: str, path: Path) -> int:
+    from headwater.report.page.report_file import write_report  # seldom wanted, and not fast to import
+
+    return write_report(storage, study, path)
+
+
+def _take_max_epochs(study: Study) -> Study:
+    """Let trials of a study that goes on train for as long as those before, which they are compared with."""
+    with open_store(study.storage) as store:
+        info = store.study(study.name)
+        limit = store.facts(info.id).get("max_epochs", study.max_epochs)  # records of version 0.1 may lack it
+    if study.max_epochs not in (None, limit):
+        raise StudyError(
+            f"max_epochs is {study.max_epochs}, but study {info.name!r} ran with {limit or 'no limit'}, and trials "
+            "that train for unlike numbers of epochs cannot be compared; leave it out, or run another study"
+        )
+    return replace(study, max_epochs=limit)
 
 
 def _find_earlier(study: Study) -> float:
@@ -50,11 +95,30 @@ def _find_earlier(study: Study) -> float:
         return max((span.end_s for span in read_spans(store, study.name)), default=0.0)
 
 
+def _find_spending(study: Study) -> Spending:
+    """Return what the study has cost until now, in all its runs: its record says so, or that of a stage of it.
+
+    Raises:
+        StoreError: The record does not say so in a way that can be read.
+    """
+    with open_store(study.storage) as store:
+        info = store.study(study.name)
+        facts = [store.fact(one.id, SPENDING) for one in (info, *list_stages(store, info.name))]
+    try:
+        found = [Spending.from_json(fact) for fact in facts if fact is not None]
+        nothing = Spending(seconds=0.0, cost_dollars=0.0, num_nodes=0)
+        return max(found, key=lambda spending: spending.total_dollars, default=nothing)
+    except (TypeError, AttributeError) as error:
+        raise StoreError(
+            f"what study {info.name!r} has cost cannot be read from the record ({error}), so no budget can be kept; "
+            "resume it without a cluster"
+        ) from error
+
+
 @contextmanager
 def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tuple[Executor, RunSettings]]:
     if isinstance(study.executor, SimulatedExecutor):  # nothing trains, so torch stays away
-        devices, states = study.executor.list_devices(), TemporaryStates(is_shared=False)
-        yield study.executor, RunSettings(num_devices=max(len(devices), 1), states=states, watcher=watcher)
+        yield study.executor, RunSettings(num_devices=max(len(study.executor.list_devices()), 1), watcher=watcher)
         return
     from headwater.train.machine import count_threads, describe_device, read_torch_settings
     from headwater.train.memory import keep_freed_memory
@@ -65,12 +129,13 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
     is_here = isinstance(executor, InlineExecutor)
     begins_here = is_here or isinstance(executor, AutoExecutor)
     keep_freed_memory()
-    states = TemporaryStates(is_shared=not is_here)
+    devices = executor.list_devices()
+    gaps = ", in bubbles" if devices and all(one.is_ephemeral for one in devices) else ""  # times differ
     settings = RunSettings(
-        num_devices=len(executor.list_devices()),
+        num_devices=max(len(devices), 1),
         device=str(device),
-        kind=describe_device(device, count_threads() if begins_here else 1),
-        states=states,
+        kind=describe_device(device, count_threads() if begins_here else 1) + gaps,
+        shares_states=not is_here,
         torch_settings=read_torch_settings(),
         watcher=watcher,
     )
@@ -83,22 +148,24 @@ def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[t
 def _run_search(study: Study, limits: Limits, executor: Executor, settings: RunSettings, *, is_new: bool) -> Result:
     opened = OpenStudy(study, limits, settings, is_new=is_new)
     if not isinstance(executor, AutoExecutor | InlineExecutor):  # others are busy too
-        return _conclude(opened, executor)
+        return _conclude(opened, executor, settings.watcher.tell)
     from headwater.fuse.strategies import read_process_clock
 
     begin_s = read_process_clock()
-    result = _conclude(opened, executor)
+    result = _conclude(opened, executor, settings.watcher.tell)
     is_here = isinstance(executor, InlineExecutor) or executor.is_inline
     return replace(result, seconds_busy=read_process_clock() - begin_s) if is_here else result
 
 
-def _conclude(opened: OpenStudy, executor: Executor) -> Result:
+def _conclude(opened: OpenStudy, executor: Executor, tell: Callable[[str], None]) -> Result:
     """Run a study that is open to its end, and close it."""
     try:
         try:
-            with stopping_at_interrupt(opened.conductor.end):
+            with stopping_at_interrupt(opened.conductor.end, lambda: opened.conductor.is_measuring, tell):
                 opened.conductor.begin()
                 executor.run(opened.conductor)
+        except StudyEnds as cut:
+            opened.conductor.ended_early = str(cut)
         except REFUSALS:
             opened.refuse()
             raise
@@ -117,7 +184,7 @@ def _run_stages(study: Study, limits: Limits, executor: Executor, settings: RunS
     setup = TransferSetup(
         name=study.name,
         surrogate=study.surrogate,
-        objective=Objective(study.metric, study.mode),
+        objective=study.objective,
         brief=make_brief(study, "", StatesPlace(url="memory://headwater/none", study=""), settings),
         seed=study.seed,
         limits=replace(limits, max_epochs=study.max_epochs),
@@ -134,7 +201,7 @@ def _run_stages(study: Study, limits: Limits, executor: Executor, settings: RunS
 
     conductor = TransferConductor(TransferSteps(setup), open_stage)
     try:
-        with stopping_at_interrupt(conductor):
+        with stopping_at_interrupt(conductor, tell=settings.watcher.tell):
             conductor.begin()
             executor.run(conductor)
     except REFUSALS:
@@ -143,7 +210,7 @@ def _run_stages(study: Study, limits: Limits, executor: Executor, settings: RunS
     finally:
         conductor.close()
     assert conductor.result is not None
-    return conductor.result
+    return replace(conductor.result, spending=conductor.spending)
 
 
 def _open_stage(study: Study, spec: StageSpec, settings: RunSettings, record: TransferRecord) -> OpenStudy:
@@ -155,6 +222,8 @@ def _open_stage(study: Study, spec: StageSpec, settings: RunSettings, record: Tr
         surrogate=spec.surrogate,
         name=spec.name,
         search=study.search if spec.configs is None else Listed(spec.configs),
+        points=study.points if is_search else (),
+        trial_timeout=study.trial_timeout if is_search else None,
         callbacks=study.callbacks if is_search else (),
         lanes=study.lanes if spec.lanes is None else spec.lanes,
         storage=study.storage if spec.is_recorded else None,

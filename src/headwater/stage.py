@@ -16,6 +16,7 @@ from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
 from headwater.conduct.offering import identify, take_offer
+from headwater.conduct.points import POINTS, PlacedPoints, place_points
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.plan import Packing
@@ -23,7 +24,7 @@ from headwater.plan.allocation import Policy
 from headwater.search import Problem, ResultOrder, Searcher, build_searcher
 from headwater.search.replicas import Replicated
 from headwater.space import Space
-from headwater.store import Lease, Recorder, TemporaryFolder, Waiting, open_store, place_states, remove_folder
+from headwater.store import Lease, Recorder, TemporaryFolder, open_store, place_states, remove_folder
 from headwater.trials import (
     Arrival,
     Brief,
@@ -49,7 +50,7 @@ class TemporaryStates:
     def __init__(self, *, is_shared: bool) -> None:
         if is_shared:
             folder = TemporaryFolder(in_memory=True)
-            self.url = str(folder.path)
+            self.url = str(folder.path / "states")
             weakref.finalize(self, folder.remove)
         else:
             self.url = f"memory://headwater-{uuid4().hex}"
@@ -65,8 +66,8 @@ class RunSettings:
     """What torch calls the kind of device."""
     kind: str | None = None
     """What tells devices apart on which groups take unlike times; None where nothing trains."""
-    states: TemporaryStates | None = None
-    """Where the states of studies without a record go."""
+    shares_states: bool = False
+    """Whether other processes are to see the states of studies without a record."""
     torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
     learnt: Learnt = field(default_factory=Learnt)
     """What is known of the function from an earlier stage."""
@@ -89,7 +90,7 @@ class OpenStudy:
 
     def __init__(self, study: Study, limits: Limits, settings: RunSettings, *, is_new: bool) -> None:
         self._study = study
-        self._states = settings.states
+        self._states = TemporaryStates(is_shared=settings.shares_states) if study.storage is None else None
         self._stack = ExitStack()
         self._discard: Callable[[], object] = lambda: None
         try:
@@ -124,8 +125,12 @@ class OpenStudy:
 
     def _open_new(self, limits: Limits, settings: RunSettings) -> StudySetup:
         study, wanted = self._study, limits.num_trials
-        limits = replace(limits, num_trials=study.count_trials(wanted), max_epochs=study.max_epochs)
-        searcher = _build_searcher(study, limits)  # before anything is written: what cannot run leaves nothing
+        limits = replace(limits, num_trials=_count_trials(study, wanted, limits), max_epochs=study.max_epochs)
+        limits = replace(limits, trial_timeout=study.trial_timeout)
+        self._points = place_points(study.points, _space_of(study), study.seed)
+        searcher = _build_searcher(
+            study, limits, self._points
+        )  # before anything is written: what cannot run leaves nothing
         store = self._stack.enter_context(open_store(study.storage))
         info = create_study(study, store, wanted)
         lease = self._stack.enter_context(Lease(store, info))
@@ -137,13 +142,19 @@ class OpenStudy:
         store = self._stack.enter_context(open_store(study.storage))
         info = store.study(study.name)
         require_same(study, info)
-        total = study.count_trials(limits.num_trials or info.settings.get("num_trials"))
-        limits = replace(limits, num_trials=total, max_epochs=study.max_epochs)
-        lease = self._stack.enter_context(Lease(store, info, Waiting(tell=settings.watcher.tell)))
+        lease = self._stack.enter_context(Lease(store, info, tell=settings.watcher.tell))
         recorder = Recorder(store, info, _space_of(study), lease)
-        known = recorder.trials()
+        known = tuple(info.objective.judge_record(trial) for trial in recorder.trials())
+        trials = average_replicas(known, study.num_seeds)
+        had = {trial.number: trial.config for trial in trials}
+        num_begun = 1 + max((trial.number for trial in trials if trial.history), default=0)
+        self._points = place_points(study.points, _space_of(study), study.seed, store.fact(info.id, POINTS), had)
+        total = _count_trials(study, limits.num_trials or info.settings.get("num_trials"), limits, num_begun)
+        if total is not None and limits.num_trials is None and self._points.num_new:
+            total = max(total, self._points.num_wanted)
+        limits = replace(limits, num_trials=total, max_epochs=study.max_epochs, trial_timeout=study.trial_timeout)
         searcher = _build_searcher(
-            study, limits, known, recorder.arrivals() if study.order == ResultOrder.ARRIVAL else ()
+            study, limits, self._points, known, recorder.arrivals() if study.order == ResultOrder.ARRIVAL else ()
         )
         return self._set_up(recorder, searcher, limits, settings, known)
 
@@ -157,9 +168,9 @@ class OpenStudy:
     ) -> StudySetup:
         study = self._study
         info = recorder.info
-        folder = study.states
-        if study.storage is None and settings.states is not None:
-            folder = f"{settings.states.url}/{recorder.info.uuid}"
+        if self._points.num_new:
+            recorder.add_fact(POINTS, self._points.fact)
+        folder = study.states if self._states is None else self._states.url
         brief = make_brief(study, info.name, place_states(recorder, folder), settings)
         remark = None if known else _take_offer(recorder, brief, settings)
         fact = recorder.store.fact(info.id, name_learnt(settings.device)) if known or remark else None
@@ -186,6 +197,17 @@ class OpenStudy:
         )
 
 
+def _count_trials(study: Study, wanted: int | None, limits: Limits, num_begun: int | None = None) -> int | None:
+    """Return how many trials there shall be; None where nothing but time ends the study.
+
+    One that only time has ended, and is gone on with without a time, has the trials that have begun.
+    """
+    has_end = wanted is not None or _space_of(study).size is not None
+    if not has_end and limits.deadline.seconds is not None:
+        return None
+    return study.count_trials(wanted if has_end else num_begun)
+
+
 def _take_offer(recorder: Recorder, brief: Brief, settings: RunSettings) -> str | None:
     """Take over what an earlier study in the record has learnt, if there is one, and return what to say of it."""
     if settings.kind is None or not recorder.store.is_shared:
@@ -206,6 +228,9 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
         function=study.train,
         space=_space_of(study),
         states=states,
+        metric=study.objective.metric,
+        mode=study.objective.mode,
+        max_epochs=study.max_epochs,
         device=settings.device,
         surrogate=surrogate,
         compiles=is_target if study.compile is None else study.compile,
@@ -231,15 +256,22 @@ def load_best(
 
 
 def _build_searcher(
-    study: Study, limits: Limits, known: Sequence[TrialRecord] = (), arrivals: Sequence[Arrival] = ()
+    study: Study,
+    limits: Limits,
+    points: PlacedPoints,
+    known: Sequence[TrialRecord] = (),
+    arrivals: Sequence[Arrival] = (),
 ) -> Searcher:
     problem = Problem(
         space=_space_of(study),
-        metric=study.metric,
-        mode=study.mode,
+        metric=study.objective.metric,
+        mode=study.objective.mode,
+        also=study.also,
+        constraints=study.objective.constraints,
         seed=study.seed,
         num_trials=limits.num_trials,
         max_epochs=limits.max_epochs,
+        points=points.configs,
         known=average_replicas(known, study.num_seeds),
         order=ResultOrder(study.order),
         arrivals=join_arrivals(arrivals, study.num_seeds),

@@ -18,7 +18,6 @@ from headwater.trials import (
     Device,
     Ended,
     Ending,
-    Expected,
     Lost,
     Order,
     Outcome,
@@ -26,9 +25,11 @@ from headwater.trials import (
     Report,
     Reported,
     Saved,
+    Silence,
     Started,
     Status,
     TrialGroup,
+    Watcher,
 )
 
 DEVICES = (Device(name="cpu:0"), Device(name="cpu:1"))
@@ -42,7 +43,9 @@ def never_called(trial: hw.Trial) -> None:
 class ConductedStudy:
     """A study in memory with two devices, of which nothing trains but by word."""
 
-    def __init__(self, num_trials: int = 4, limits: Limits | None = None, **settings: Any) -> None:
+    def __init__(
+        self, num_trials: int = 4, limits: Limits | None = None, watcher: Watcher | None = None, **settings: Any
+    ) -> None:
         study = hw.Study(
             never_called,
             **{
@@ -54,20 +57,21 @@ class ConductedStudy:
                 **settings,
             },
         )
-        run = RunSettings(num_devices=len(DEVICES))
+        run = RunSettings(num_devices=len(DEVICES), watcher=watcher or Silence())
         self.opened = OpenStudy(study, limits or Limits(num_trials=num_trials), run, is_new=True)
         self.conductor = self.opened.conductor
         self.conductor.begin()
+        self._num_epochs = 0
 
     def place(self, *names: str) -> list[Placement]:
         """Ask what these devices, or all, are to do."""
         return self.conductor.place([device for device in DEVICES if device.name in (names or ("cpu:0", "cpu:1"))])
 
     def start(self, placement: Placement, num_epochs: int = 3) -> None:
-        """Tell that the groups of a placement have begun."""
+        """Tell that the groups of a placement have begun, whose functions train so many epochs."""
+        self._num_epochs = num_epochs
         for group in placement.groups:
             self.conductor.hear(Started(key=placement.key, group=group.key))
-            self.conductor.hear(Expected(key=placement.key, group=group.key, num_epochs=num_epochs))
 
     def report(
         self, placement: Placement, epoch: int, losses: dict[int, float], group: TrialGroup | None = None
@@ -75,7 +79,9 @@ class ConductedStudy:
         """Tell what the trials of a group report, and return the order."""
         reports = tuple(Report(number=n, epoch=epoch, metrics={"loss": loss}) for n, loss in losses.items())
         key = (group or placement.groups[0]).key
-        event = Reported(key=placement.key, group=key, reports=reports, num_steps=epoch, seconds=1.0)
+        event = Reported(
+            key=placement.key, group=key, reports=reports, num_steps=epoch, seconds=1.0, num_epochs=self._num_epochs
+        )
         order = self.conductor.hear(event)
         assert order is not None
         return order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -17,6 +18,7 @@ from headwater.conduct.limits import Limits
 from headwater.conduct.setup import name_learnt
 from headwater.execute import DeviceJoin, DeviceLoss, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
+from headwater.space import Config
 from headwater.stage import OpenStudy, RunSettings
 from headwater.store import DEVICES, open_store
 from headwater.trials import Deadline, Device, Result
@@ -244,3 +246,25 @@ def test_a_group_that_is_lost_while_it_changes_trains_once(tmp_path: Any) -> Non
     assert study.report(placement, 1, {0: 1.0, 1: 2.0}).leave == {0, 1}
     study.lose(placement)
     assert numbers_of(study.place("cpu:1")) == [(0, 1)]
+
+
+def lose_most(config: Config, epoch: int) -> dict[str, float]:
+    """Three of four trials come to nothing at their second epoch."""
+    return {"loss": math.inf if epoch == 2 and config["lr"] > 0.25 else config["lr"] / epoch}
+
+
+def run_shrinking(allocation: str, storage: Path | None = None) -> Result:
+    times = replace(FUSED, epoch_s=lambda config, num_lanes, kind: 10.0 + num_lanes, num_epochs=27)
+    return simulate(
+        times, 2, curve=lose_most, num_trials=96, lanes=16, max_epochs=27, allocation=allocation, storage=storage,
+        name="one",
+    )  # fmt: skip
+
+
+def test_groups_that_have_shrunk_become_one_where_others_wait(tmp_path: Path) -> None:
+    queued, ours = run_shrinking("fifo"), run_shrinking("ours", tmp_path / "study.db")
+    with open_store(tmp_path / "study.db", create=False) as store:
+        texts = [note.text for note in store.notes(store.study("one").id) if note.kind == DEVICES]
+    assert any("trials of two groups become one, for others waited" in text for text in texts)
+    assert list_histories(ours) == list_histories(queued)
+    assert ours.seconds < 0.9 * queued.seconds

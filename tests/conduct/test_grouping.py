@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -17,8 +18,9 @@ from headwater.plan import MAX_LANES
 from headwater.space import Space
 from headwater.train import Trial
 from headwater.train.profiling import profile_lanes
-from headwater.train.running import Workshop, run_group
-from headwater.trials import Lane, Measurement, Outcome, Profile, Purpose
+from headwater.train.running import TrainingSetup, run_group
+from headwater.trials import Ending, Lane, Learnt, Measured, Measurement, Outcome, Profile, Purpose, Question, Recipe
+from headwater.trials.recipes import Key
 
 
 class Study:
@@ -33,7 +35,7 @@ class Study:
         self.done: list[int] = []
         self.failed: dict[int, str] = {}
         self.recorded: list[Profile] = []
-        self._workshop = Workshop(function)
+        self._setup = TrainingSetup(function)
         self.grouper = Grouper(num_lanes, self._tell, self.recorded.append)
         self._waiting = WaitingLanes(self.grouper, Packer(None, Space({"lr": 0.1}), Random(0), self._tell))
 
@@ -42,12 +44,13 @@ class Study:
         self._waiting.add(open_lanes(dict(enumerate(configs))))
         while work := self._waiting.take():
             if work.purpose is Purpose.PROFILE:
-                assert work.wanted is not None
-                self._waiting.take_profile(work.wanted, *profile_lanes(self._workshop, work.groups[0].lanes))
+                profile, ending = profile_lanes(self._setup, work.groups[0].lanes, share=math.inf)
+                numbers = () if ending is None else tuple(lane.number for lane in ending.lanes)
+                self._waiting.take_finding(work, Measured(key=0, finding=profile, ending=ending, numbers=numbers))
                 continue
             (group,) = work.groups
             self.groups.append(group.numbers)
-            ending = run_group(self._workshop, group, Notebook())
+            ending = run_group(self._setup, group, Notebook())
             if ending.outcome is Outcome.DONE:
                 self.grouper.acquit(ending.lanes)
                 self.finished.append(self.groups[-1])
@@ -95,10 +98,10 @@ def test_large_groups_are_measured_again_only_where_lanes_have_doubled() -> None
     lanes = open_lanes({number: {"lr": 0.1} for number in range(600)})
     sizes = [Measurement(num_lanes=1 << power, seconds_per_lane_step=0.5**power) for power in range(9)]
     profile = Profile(num_lanes=256, reason="fastest", measurements=tuple(sizes))
-    wanted = study.grouper.sort(lanes[:300]).unsized[0]
-    study.grouper.take_profile(wanted, profile, None)
-    assert study.grouper.sort(lanes[:511]).unsized == ()
-    assert [len(item.lanes) for item in study.grouper.sort(lanes[:512]).unsized] == [512]
+    _, (work,) = study.grouper.sort(lanes[:300])
+    study.grouper.take_profile(work, profile, None)
+    assert study.grouper.sort(lanes[:511])[1] == []
+    assert [len(work.waiting) for work in study.grouper.sort(lanes[:512])[1]] == [512]
 
 
 def test_lanes_part_by_what_the_code_asks_for_one_thing_after_the_other() -> None:
@@ -160,10 +163,10 @@ def branch(trial: Trial) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(1.0).mul_(trial.config["x"])
-        loss = model(torch.ones(1)).sum()
+        loss, ways = model(torch.ones(1)).sum(), []
         for bound in trial.config["bounds"]:
             if loss > bound:
-                loss = loss + 0.0
+                ways += [bound]
     trial.report(loss=loss)
 
 
@@ -201,7 +204,7 @@ def test_a_value_that_lanes_computed_and_the_code_needs_as_a_number_sets_them_ap
 
 def test_lanes_that_cannot_run_as_one_say_why_once_and_train_apart_for_good() -> None:
     def train(trial: Trial) -> None:
-        trial.prepare_model(nn.Linear(1, 1))(torch.ones(1)).detach().numpy()
+        trial.prepare_model(nn.Linear(1, 1)).weight.detach().numpy()
         trial.report(loss=1.0)
 
     study = Study(train)
@@ -216,7 +219,7 @@ def test_lanes_that_cannot_run_as_one_say_why_once_and_train_apart_for_good() ->
 
 def test_lanes_at_different_epochs_are_not_put_together() -> None:
     fresh, paused = open_lanes({0: {"lr": 0.1}, 1: {"lr": 0.1}}), open_lanes({2: {"lr": 0.1}}, start_epoch=3)
-    groups = Study(build).grouper.sort((*fresh, *paused)).groups
+    groups, _ = Study(build).grouper.sort((*fresh, *paused))
     assert [group.numbers for group in groups] == [(0, 1), (2,)]
 
 
@@ -245,10 +248,14 @@ def test_what_the_code_asks_for_while_it_is_measured_is_learnt_too() -> None:
     def train(trial: Trial) -> None:
         model = trial.prepare_model(nn.Linear(2, trial.config["width"]))
         optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=0.1)
-        for _ in range(10):
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-        trial.report(loss=1.0)
+        loader = trial.prepare_data_loader(torch.utils.data.TensorDataset(torch.ones(10_000, 2)))  # worth measuring
+        for _ in trial.epochs(1):
+            for step, (x,) in enumerate(loader):
+                model(x).sum().backward()
+                optimizer.step()
+                if step == 10:
+                    break
+            trial.report(loss=1.0)
 
     study = Study(train, num_lanes=None)
     study.train([{"width": width} for width in (2, 3, 2, 3)])
@@ -278,3 +285,45 @@ def test_what_was_learnt_holds_for_the_groups_that_wait() -> None:
     study = Study(build, num_lanes=2)
     study.train([{"width": width} for width in (4, 8, 4, 8)])
     assert study.groups == [(0, 1), (0, 2), (1, 3)]
+
+
+def make_grouper() -> Grouper:
+    """Return one that knows that lanes part by their widths, and then by their depths."""
+    recipes = tuple(Recipe(name, Key((name,))) for name in ("width", "depth"))
+    return Grouper(16, lambda text, lanes: None, lambda profile: None, learnt=Learnt(recipes=recipes))
+
+
+def run_out(grouper: Grouper, lanes: Sequence[Lane]) -> list[int]:
+    """Have a group run out of memory, and return the sizes of those that come of it."""
+    return [len(group) for group in grouper.part(Ending(outcome=Outcome.OUT_OF_MEMORY, lanes=tuple(lanes)))]
+
+
+def sort(grouper: Grouper, lanes: Sequence[Lane]) -> list[int]:
+    return [len(group) for group in grouper.sort(lanes)[0]]
+
+
+def test_groups_of_a_kind_that_ran_out_of_memory_are_halved_and_others_are_not() -> None:
+    grouper = make_grouper()
+    wide, narrow = (open_lanes({n: {"width": width, "depth": 1} for n in range(5)}) for width in (8, 2))
+    assert run_out(grouper, wide) == [3, 2]
+    assert sort(grouper, wide) == [3, 2]
+    assert sort(grouper, narrow) == [5]
+
+
+def test_what_is_known_of_more_since_was_of_a_kind_that_ran_out_of_memory() -> None:
+    grouper = Grouper(16, lambda text, lanes: None, lambda profile: None)
+    lanes = open_lanes({n: {"width": 8} for n in range(5)})
+    run_out(grouper, lanes)
+    grouper.part(
+        Ending(outcome=Outcome.PARTED, lanes=tuple(lanes), question=Question(Recipe("width", Key(("width",))), "why"))
+    )
+    assert sort(grouper, lanes) == [3, 2]
+
+
+def test_a_trial_that_does_not_fit_alone_takes_the_blame_for_its_groups() -> None:
+    grouper = make_grouper()
+    lanes = open_lanes({n: {"width": 8, "depth": 1} for n in range(4)})
+    assert run_out(grouper, lanes) == [2, 2]
+    assert run_out(grouper, lanes[2:]) == [1, 1]
+    grouper.excuse(lanes[3])
+    assert sort(grouper, lanes) == [4]

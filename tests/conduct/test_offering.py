@@ -78,6 +78,15 @@ def test_the_second_study_measures_nothing_and_comes_to_the_same(study: hw.Study
     assert not any(note.startswith("lanes part by") for note in list_notes(second))
 
 
+def test_a_measurement_that_was_cut_short_holds_for_its_own_run_alone(study: hw.Study) -> None:
+    hurried = study.run(num_trials=8, time_budget=1e-6)
+    assert all("no time to measure more" in profile.reason for profile in hurried.profiles)
+    assert hurried.profiles
+    later = study.run(num_trials=8)
+    assert count_measurements(later) > 0
+    assert not any("no time to measure more" in profile.reason for profile in later.profiles)
+
+
 def test_what_was_offered_is_handed_on_and_resumed(study: hw.Study) -> None:
     study.run(num_trials=12)
     second = study.run(num_trials=4)

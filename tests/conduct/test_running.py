@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from headwater.conduct.running import RunningGroup, RunningPlacements
-from headwater.conduct.waiting import Work
+from headwater.conduct.grouping import Work
+from headwater.conduct.running import RunningGroup, RunningPlacement
 from headwater.trials import Lane, Placement, Purpose, TrialGroup
 
 
@@ -13,9 +11,9 @@ def make_group(*numbers: int, start_epoch: int = 0) -> TrialGroup:
     return TrialGroup(lanes=tuple(Lane(number=n, config={}, seed=0, start_epoch=start_epoch) for n in numbers))
 
 
-def add(running: RunningPlacements, key: int, *groups: TrialGroup) -> None:
-    placement = Placement(key=key, study="s", groups=groups, devices=("cpu:0",))
-    running.add(placement, Work(purpose=Purpose.TRAIN, groups=groups))
+def start(*groups: TrialGroup, purpose: Purpose = Purpose.TRAIN) -> RunningPlacement:
+    placement = Placement(key=7, study="s", groups=groups, devices=("cpu:0",), purpose=purpose)
+    return RunningPlacement.start(placement, Work(purpose=purpose, groups=groups), 3.0)
 
 
 def test_a_group_starts_with_all_its_lanes_where_they_stand() -> None:
@@ -26,24 +24,29 @@ def test_a_group_starts_with_all_its_lanes_where_they_stand() -> None:
     assert [lane.number for lane in group.select([3])] == [3]
 
 
-def test_placements_are_known_by_their_keys_and_groups_by_their_first_trials() -> None:
-    running = RunningPlacements()
-    add(running, 7, make_group(0, 1), make_group(2))
-    add(running, 8, make_group(3))
-    assert running[7].groups.keys() == {0, 2}
-    assert (running[7].is_pack, running[8].is_pack) == (True, False)
-    running[7].add([make_group(5)])
-    assert running[7].groups.keys() == {0, 2, 5}
-    assert [one.placement.key for one in running] == [7, 8]
+def test_groups_of_a_placement_are_known_by_their_first_trials() -> None:
+    pack, alone = start(make_group(0, 1), make_group(2)), start(make_group(3))
+    assert pack.groups.keys() == {0, 2}
+    assert (pack.is_pack, alone.is_pack) == (True, False)
+    pack.add([make_group(5)])
+    assert pack.groups.keys() == {0, 2, 5}
+    assert pack.numbers == (0, 1, 2, 5)
 
 
-def test_a_placement_that_is_over_is_forgotten_even_while_all_are_looked_at() -> None:
-    running = RunningPlacements()
-    add(running, 7, make_group(0))
-    add(running, 8, make_group(3))
-    for one in running:
-        running.remove(one.placement.key)
-    assert 7 not in running
-    assert list(running) == []
-    with pytest.raises(KeyError):
-        running.remove(7)
+def test_a_placement_has_begun_when_one_of_its_groups_has() -> None:
+    pack = start(make_group(0, 1), make_group(2))
+    assert not pack.has_begun
+    pack.groups[2].since_s = 0.0
+    assert pack.has_begun
+
+
+def test_trials_sit_on_a_device_from_their_start_and_what_is_measured_from_when_it_is_placed() -> None:
+    assert (start(make_group(0)).since_s, start(make_group(0), purpose=Purpose.PROFILE).since_s) == (None, 3.0)
+
+
+def test_an_epoch_takes_from_one_report_to_the_next() -> None:
+    group = RunningGroup.start(make_group(0))
+    group.time_epoch(5.0)
+    assert group.epoch_s == 0.0, "nobody knows when it began"
+    group.time_epoch(7.5)
+    assert group.epoch_s == 2.5

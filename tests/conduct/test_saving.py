@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.clocks import JumpingClock
 
-from headwater.conduct.saving import SAVING_SHARE, SavingRule, TrialStates
+from headwater.conduct.saving import SAVING_SHARE, TrialStates
 from headwater.store import StateFiles
 from headwater.store.state_files import name_kept
 from headwater.store.state_format import StateHeader, seal_state
-from headwater.trials import Objective, Report, Saved, StatesPlace, Status, TrialRecord
+from headwater.trials import Constraint, Objective, Report, Saved, StatesPlace, Status, TrialRecord
 
 NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
 
 
-def make_states(folder: Path, *known: TrialRecord, kept: tuple[int, int] | None = None) -> TrialStates:
+def make_states(
+    folder: Path, *known: TrialRecord, kept: tuple[int, int] | None = None, mode: str = "min", **saving: Any
+) -> TrialStates:
     files = StateFiles(StatesPlace(url=str(folder), study="mine", kept=kept))
-    return TrialStates(files, SavingRule(None, JumpingClock()), Objective("loss"), known)
+    return TrialStates(files, Objective("loss", mode), known, **saving)
 
 
 def save(states: TrialStates, folder: Path, *numbers: int, epoch: int = 1) -> Saved:
@@ -35,25 +38,25 @@ def report(number: int, loss: float) -> Report:
     return Report(number=number, epoch=1, metrics={"loss": loss})
 
 
-def test_saving_takes_no_more_than_its_share_of_the_time() -> None:
+def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path: Path) -> None:
     clock = JumpingClock()
-    begin, rule, num_saved = clock(), SavingRule("auto", clock), 0
+    begin, states, num_saved = clock(), make_states(tmp_path, every="auto", clock=clock), 0
     for epoch in range(1, 1001):
         clock.jump(0.5)
-        if rule.is_due(epoch):
+        if states.is_due(epoch):
             clock.jump(1.0)
-            rule.count(1.0)
+            states.take_saved(Saved(key=0, group=0, epochs={}, seconds=1.0))
             num_saved += 1
     assert num_saved / (clock() - begin) == pytest.approx(SAVING_SHARE, rel=0.1)
 
 
-def test_a_trial_is_saved_after_every_so_many_epochs() -> None:
-    rule = SavingRule(3, JumpingClock())
-    assert [epoch for epoch in range(1, 8) if rule.is_due(epoch)] == [3, 6]
+def test_a_trial_is_saved_after_every_so_many_epochs(tmp_path: Path) -> None:
+    states = make_states(tmp_path, every=3)
+    assert [epoch for epoch in range(1, 8) if states.is_due(epoch)] == [3, 6]
 
 
-def test_without_an_interval_nothing_is_due() -> None:
-    assert not SavingRule(None, JumpingClock()).is_due(1)
+def test_without_an_interval_nothing_is_due(tmp_path: Path) -> None:
+    assert not make_states(tmp_path, every=None).is_due(1)
 
 
 def test_who_pauses_is_saved_always_and_who_goes_on_when_it_is_due(tmp_path: Path) -> None:
@@ -68,8 +71,49 @@ def test_the_weights_of_a_trial_that_ends_are_kept_if_it_is_the_best_so_far(tmp_
     states = make_states(tmp_path)
     assert states.choose_kept([report(0, 0.5), report(1, 0.4)]) == 1
     assert states.choose_kept([report(2, 0.6)]) is None
-    assert states.choose_kept([report(3, math.nan)]) is None
+    assert states.choose_kept([report(3, 0.4)]) is None
+    assert states.choose_kept([report(4, math.nan), report(5, -math.inf)]) is None
     assert states.choose_kept([]) is None
+    assert states.choose_kept([report(6, 0.3)]) == 6
+
+
+def test_nothing_that_is_not_finite_is_kept(tmp_path: Path) -> None:
+    assert make_states(tmp_path).choose_kept([report(0, math.nan), report(1, math.inf)]) is None
+
+
+def test_in_mode_max_the_largest_is_kept(tmp_path: Path) -> None:
+    states = make_states(tmp_path, mode="max")
+    assert states.choose_kept([report(0, 0.5), report(1, 0.7)]) == 1
+    assert states.choose_kept([report(2, 0.6)]) is None
+
+
+def test_a_trial_that_keeps_to_the_constraints_is_kept_before_all_that_do_not(tmp_path: Path) -> None:
+    files = StateFiles(StatesPlace(url=str(tmp_path), study="mine"))
+    states = TrialStates(files, Objective("loss", constraints=(Constraint("size", "<=", 10),)))
+
+    def choose(number: int, loss: float, size: float) -> int | None:
+        return states.choose_kept([Report(number=number, epoch=1, metrics={"loss": loss, "size": size})])
+
+    assert choose(0, 0.1, 30) == 0, "the nearest, while there is nothing better"
+    assert choose(1, 0.2, 20) == 1
+    assert choose(2, 0.9, 10) == 2
+    assert choose(3, 0.1, 11) is None
+    assert choose(4, math.nan, 5) is None
+
+
+def test_a_resumed_study_compares_with_the_trial_whose_weights_are_kept(tmp_path: Path) -> None:
+    states = make_states(tmp_path, make_record(7, Status.COMPLETED, 0.4), kept=(7, 1))
+    assert states.choose_kept([report(8, 0.5)]) is None
+    assert states.choose_kept([report(9, 0.3)]) == 9
+
+
+def test_a_paused_trial_that_is_dropped_is_kept_if_its_last_value_is_better(tmp_path: Path) -> None:
+    states = make_states(tmp_path)
+    states.see(report(1, 0.2))
+    states.take_saved(save(states, tmp_path, 1))
+    assert states.choose_kept([report(0, 0.5)]) == 0
+    states.drop(1)
+    assert states.files.kept == (1, 1)
 
 
 def test_a_state_goes_when_a_newer_one_is_recorded(tmp_path: Path) -> None:
@@ -84,7 +128,7 @@ def test_a_state_goes_when_a_newer_one_is_recorded(tmp_path: Path) -> None:
 def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     for number, loss in ((0, 0.4), (1, 0.6)):
-        states.see(number, loss)
+        states.see(report(number, loss))
     states.take_saved(save(states, tmp_path, 0, 1))
     states.drop(0)
     states.drop(1)
@@ -94,7 +138,7 @@ def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
 
 def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) -> None:
     states = make_states(tmp_path)
-    states.see(0, 0.1)
+    states.see(report(0, 0.1))
     states.take_saved(save(states, tmp_path, 0))
     states.fail(0)
     states.drop(0)
@@ -104,7 +148,7 @@ def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) 
 def test_where_no_trial_came_to_its_end_the_best_under_way_is_kept(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     for number, loss in ((0, 0.6), (1, 0.4), (2, 0.5)):
-        states.see(number, loss)
+        states.see(report(number, loss))
     states.take_saved(save(states, tmp_path, 0, 1, 2))
     states.keep_unfinished()
     assert states.files.kept == (1, 1)

@@ -9,8 +9,8 @@ from tests.clocks import JumpingClock
 from tests.conduct.lab import ConductedStudy, numbers_of
 
 import headwater as hw
+from headwater.conduct.endings import MOST_LOSSES
 from headwater.conduct.limits import Limits
-from headwater.conduct.losses import MOST_LOSSES
 from headwater.errors import StudyError
 from headwater.trials import (
     Deadline,

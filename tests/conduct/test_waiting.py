@@ -14,6 +14,7 @@ from headwater.trials import (
     Ending,
     Lane,
     LoadingCost,
+    Measured,
     Measurement,
     Outcome,
     Profile,
@@ -78,11 +79,10 @@ def test_a_kind_is_measured_by_one_device_while_the_others_find_nothing() -> Non
     waiting.add(make_lanes(range(4)))
     work = waiting.take()
     assert work is not None
-    assert work.wanted is not None
     assert (work.purpose, numbers_of(work)) == (Purpose.PROFILE, [(0, 1, 2, 3)])
     assert waiting.take() is None
     assert waiting.num_lanes == 4
-    waiting.take_profile(work.wanted, PAYS, None)
+    waiting.take_finding(work, Measured(key=0, finding=PAYS))
     assert [numbers_of(waiting.take()) for _ in range(2)] == [[(0, 1)], [(2, 3)]]
 
 
@@ -129,13 +129,15 @@ def test_loading_is_measured_before_groups_train_as_a_pack() -> None:
     work = waiting.take()
     assert work is not None
     assert (work.purpose, numbers_of(work)) == (Purpose.LOADING, [(0,)])
-    waiting.take_cost(work.groups[0], LoadingCost(unit=UnitCost(compute_s=0.1, load_s=1.0)))
+    waiting.take_finding(work, Measured(key=0, finding=LoadingCost(unit=UnitCost(compute_s=0.1, load_s=1.0))))
     assert numbers_of(waiting.take()) == [(0,), (1,), (2,), (3,)]
 
 
 def test_mates_start_where_the_pack_stands_under_keys_of_their_own() -> None:
     waiting = make_waiting(num_lanes=1, packing=Packing.COST)
-    waiting.take_cost(TrialGroup(lanes=tuple(make_lanes([9]))), LoadingCost(unit=UnitCost(compute_s=0.1, load_s=1.0)))
+    waiting.packer.take_cost(
+        TrialGroup(lanes=tuple(make_lanes([9]))), LoadingCost(unit=UnitCost(compute_s=0.1, load_s=1.0))
+    )
     waiting.add([*make_lanes([0, 1]), *make_lanes([2, 3], start_epoch=2)])
     mates = waiting.take_mates(epochs=[2, 5], taken=[2])
     assert [group.numbers for group in mates] == [(3,)]

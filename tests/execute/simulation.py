@@ -38,7 +38,7 @@ def simulate(
 ) -> Result:
     """Run a study on so many devices."""
     executor = SimulatedExecutor(list_gpus(num_devices), curve, times, changes=changes)
-    return make_study(executor, **settings).run(num_trials)
+    return make_study(executor, **settings).run(num_trials, watcher=hw.Silence())
 
 
 def make_study(executor: SimulatedExecutor, **settings: Any) -> hw.Study:

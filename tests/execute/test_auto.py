@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headwater as hw
-from headwater.conduct.tally import Tally
+from headwater.conduct.run_progress import RunProgress
 from headwater.execute.auto import AutoExecutor
 from headwater.trials import Status
 
@@ -19,7 +19,7 @@ def train(trial: hw.Trial) -> None:
 def test_what_is_nearly_over_stays_in_this_process(
     seconds_left: float | None, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tally, "foresee", lambda tally: seconds_left)
+    monkeypatch.setattr(RunProgress, "foresee", lambda progress: seconds_left)
     executor = AutoExecutor(2, patience_s=0.0)
     study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", storage=None, lanes=1, executor=executor)
     assert [trial.status for trial in study.run(num_trials=3).trials] == [Status.COMPLETED] * 3

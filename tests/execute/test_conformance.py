@@ -33,6 +33,7 @@ from headwater.conduct.protocol import Conductor
 from headwater.conduct.study_conductor import StudyConductor
 from headwater.errors import StudyError
 from headwater.execute import Executor, InlineExecutor, ProcessExecutor, RayExecutor, SimulatedExecutor
+from headwater.plan.jobs import Part
 from headwater.space import Config
 from headwater.trials import (
     Brief,
@@ -40,7 +41,7 @@ from headwater.trials import (
     DevicePool,
     Ended,
     Event,
-    Expected,
+    Lane,
     Noted,
     Order,
     Placement,
@@ -66,7 +67,7 @@ APART = ["processes", "ray"]
 """Those whose workers can die without this process."""
 SEARCHES = ["random", "asha", "hyperband", "pbt"]
 NUM_TRIALS = 8
-QUIET = (Expected, Noted, Starting, Stepped)
+QUIET = (Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 
@@ -185,6 +186,17 @@ class Observer:
     def brief(self, study: str) -> Brief:
         return self._conductor.brief(study)
 
+    @property
+    def name(self) -> str:
+        return self._conductor.name
+
+    def list_lanes(self) -> Sequence[Lane] | None:
+        return self._conductor.list_lanes()
+
+    @property
+    def part(self) -> Part:
+        return self._conductor.part
+
     def foresee(self) -> float | None:
         return self._conductor.foresee()
 
@@ -207,7 +219,7 @@ class Observer:
     def hear(self, event: Event) -> Order | None:
         self._note_unasked()
         self.events.append(event)
-        self._last = event if self._idle and not isinstance(event, QUIET) else None
+        self._last = event if self._idle and not isinstance(event, (*QUIET, Started)) else None
         return self._conductor.hear(event)
 
     def _note_unasked(self) -> None:
@@ -241,7 +253,7 @@ def observe(study: hw.Study, num_trials: int) -> Observer:
 
 
 def find_executor(study: hw.Study) -> Executor:
-    assert not isinstance(study.executor, str)
+    assert not isinstance(study.executor, str | hw.Service)
     return study.executor
 
 

@@ -20,7 +20,7 @@ from tests.execute.lab import NUM_EPOCHS, SPACE, STUDY, SlowData, StayingExecuto
 from torch import nn
 
 import headwater as hw
-from headwater.conduct.losses import MOST_LOSSES
+from headwater.conduct.endings import MOST_LOSSES
 from headwater.train.state_store import StateStore
 from headwater.trials import Status
 

@@ -59,24 +59,24 @@ STUDY = hw.Study(
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with open_cluster() as cluster:
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the nodes of this module have their copies of data files."""
+    return tmp_path_factory.mktemp("copies")
+
+
+@pytest.fixture(scope="module")
+def cluster(copies: Path) -> Iterator[Any]:
+    with open_cluster(copies) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def executor(cluster: Any) -> Iterator[StayingExecutor]:
-    before = list_copies()
+def executor(cluster: Any, copies: Path) -> Iterator[StayingExecutor]:
     executor = StayingExecutor(hw.RayExecutor())
     yield executor
     executor.end()
     await_truth(lambda: count_reserved() == 0)  # Ray gives them back in its own time
-    assert list_copies() <= before
-
-
-def list_copies() -> set[Path]:
-    """Return the copies of data files on this machine; others may have some too."""
-    return set(Path("/tmp").glob("headwater-copies-*/*"))
+    assert not list(copies.glob("headwater-copies-*/*"))
 
 
 def assert_same(first: Result, second: Result, lanes: int) -> None:

@@ -31,7 +31,6 @@ from headwater.space import Space
 from headwater.trials import (
     Brief,
     Ended,
-    Expected,
     Lane,
     Lost,
     Order,
@@ -119,7 +118,7 @@ def test_only_who_starts_or_reports_waits_for_an_answer(wire: Wire) -> None:
     wire.teach(train)
     assert wire.run() == Idle()
     waits = {type(told.event): told.awaits_order for told in wire.said}
-    assert waits == {Started: True, Expected: False, Reported: True, Ended: False}
+    assert waits == {Started: True, Reported: True, Ended: False}
     reports = [told.event.reports[0] for told in wire.said if isinstance(told.event, Reported)]
     assert [(one.number, one.epoch, one.metrics["loss"]) for one in reports] == [(3, 1, -1.0), (3, 2, -1.0)]
 
@@ -139,7 +138,7 @@ def test_in_a_pack_every_save_and_end_waits_too_and_groups_may_join(wire: Wire) 
     joining = replace(GROUP, lanes=(replace(GROUP.lanes[0], number=5, config={"act": ACTS[0], "lr": 0.1}),))
     wire.run(groups=(GROUP, other), join=Order(join=encode_groups((joining,), SPACE)))
     waits = {type(told.event): told.awaits_order for told in wire.said}
-    assert waits == {Started: True, Expected: False, Reported: True, Saved: True, Ended: True}
+    assert waits == {Started: True, Reported: True, Saved: True, Ended: True}
     losses = {
         one.number: one.metrics["loss"]
         for told in wire.said

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from tests.execute.simulation import (
@@ -183,8 +184,34 @@ def test_a_process_that_has_simulated_ends_in_silence(tmp_path: Path) -> None:
     program = f"""
 from tests.execute.simulation import EVEN, make_study, list_gpus, learn
 from headwater.execute import SimulatedExecutor
+from headwater.report import Silence
 study = make_study(SimulatedExecutor(list_gpus(2), learn, EVEN), storage={str(tmp_path / "study.db")!r})
-result = study.run(2)  # which outlives everything
+result = study.run(2, watcher=Silence())  # which outlives everything
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+APART = replace(UNEVEN, epoch_s=lambda config, num_lanes, kind: num_lanes * (1.0 + 9.0 * config["lr"]))
+"""Of a function whose lanes gain nothing by training as one, so that each trial has a device."""
+
+
+def count_calls(num_devices: int, search: str) -> float:
+    """Return how many functions of the package are called for each trial of a study of four trials a device."""
+    num_calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal num_calls
+        num_calls += event == "call" and "headwater" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        simulate(APART, num_devices, num_trials=4 * num_devices, search=search, lanes="auto", max_epochs=3)
+    finally:
+        sys.setprofile(None)
+    return num_calls / (4 * num_devices)
+
+
+@pytest.mark.parametrize("search", ["random", "asha"])
+def test_a_trial_costs_about_as_much_with_many_devices(search: str) -> None:
+    assert count_calls(128, search) < 1.5 * count_calls(16, search)

@@ -28,7 +28,7 @@ from headwater.errors import StoreError, StudyError
 from headwater.execute import Executor
 from headwater.report import Callback
 from headwater.store import engine
-from headwater.train.shared_loading import RankSeat
+from headwater.train.shared_loading import RankAccess
 from headwater.trials import Report
 
 LOCK_TIMEOUT_S = 0.3
@@ -141,7 +141,7 @@ def _arm(study: hw.Study, case: Case, folder: Path, rng: random.Random) -> hw.St
         moment = rng.randrange(1, MOST_CALLS_OF_RANK if case.search == "ranks" else MOST_CALLS_OF_WORKER)
 
         def train_watched(trial: hw.Trial) -> None:
-            is_meant = case.search != "ranks" or isinstance(trial._seat, RankSeat)  # the trial on all devices
+            is_meant = case.search != "ranks" or isinstance(trial._access, RankAccess)  # the trial on all devices
             if is_meant and os.getpid() != here and not (folder / HIT).exists():
                 watch_calls(at_call(moment, lambda: _begin_once(kind, folder)))
             train(trial)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from headwater.conduct.protocol import Conductor
 from headwater.execute import Executor
-from headwater.trials import Brief, Device, DevicePool, Event, Order, Placement, Reported
+from headwater.plan.jobs import Part
+from headwater.trials import Brief, Device, DevicePool, Event, Lane, Order, Placement, Reported
 
 TRAINED = "trained"
 """The file that has a line for every report, of all runs of the study."""
@@ -44,6 +45,17 @@ class _WatchedConductor:
 
     def brief(self, study: str) -> Brief:
         return self._conductor.brief(study)
+
+    @property
+    def name(self) -> str:
+        return self._conductor.name
+
+    def list_lanes(self) -> Sequence[Lane] | None:
+        return self._conductor.list_lanes()
+
+    @property
+    def part(self) -> Part:
+        return self._conductor.part
 
     def foresee(self) -> float | None:
         return self._conductor.foresee()

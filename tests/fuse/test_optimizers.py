@@ -213,8 +213,14 @@ class Signed(Optimizer):
             for param in group["params"]:
                 param.data = param.data - group["lr"] * param.grad.sign()
 
-    def shake(self) -> None:
-        """Something that torch's optimizers do not have."""
+    @torch.no_grad()
+    def shake(self, by: float) -> float:
+        """Something that torch's optimizers do not have: it moves weights, and drops gradients."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.add_(param.grad * group["lr"] * by)
+        self.zero_grad()
+        return float(self.param_groups[0]["lr"])
 
 
 def test_the_users_own_optimizer_works_lane_by_lane() -> None:
@@ -225,12 +231,24 @@ def test_the_users_own_optimizer_works_lane_by_lane() -> None:
     race.narrow(optimizer, [1, 2])
     race.run(optimizer, 3)
     race.check()
-    with pytest.raises(CannotFuseError, match="shake"):
-        optimizer.shake()
     with pytest.raises(CannotFuseError, match="closure"):
         optimizer.step(lambda: 0.0)
     with pytest.raises(AttributeError, match="wobble"):
         optimizer.wobble()
+
+
+def test_a_method_of_the_users_own_optimizer_is_called_for_each_lane() -> None:
+    rates = [0.1, 0.2, 0.3]
+    race = Race(3)
+    race.solo_optimizers = [Signed(solo.parameters(), lr=rate) for rate, solo in zip(rates, race.solos, strict=True)]
+    optimizer = fuse_optimizer(Signed, race.model, race.roster, lr=PerLane(rates, race.roster))
+    race.run(optimizer, 1)
+    assert optimizer.shake(0.5).values == tuple(rates)
+    for solo in race.solo_optimizers:
+        solo.shake(0.5)  # type: ignore[attr-defined]  # one of the class above
+    assert all(param.grad is None for param in race.model.parameters())
+    race.run(optimizer, 2)
+    race.check()
 
 
 def test_a_partial_names_a_class_with_some_of_its_hyperparameters() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headwater.fuse.strategies import NUM_BORROWINGS, NUM_LAPS, Strategies, rehearse
 from headwater.train import Trial
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.trials import ChosenWay, Lane, Learnt, Outcome, TrialGroup
 
 
@@ -222,7 +222,7 @@ def train_lanes(strategies: Strategies) -> None:
         trial.report(loss=loss.item())
 
     lanes = tuple(Lane(number=number, config={"lr": 0.1 * number}, seed=0) for number in range(1, 4))
-    ending = run_group(Workshop(train, strategies=strategies), TrialGroup(lanes=lanes), Notebook())
+    ending = run_group(TrainingSetup(train, strategies=strategies), TrialGroup(lanes=lanes), Notebook())
     assert ending.outcome is Outcome.DONE, ending
 
 

@@ -66,10 +66,28 @@ def test_writing_where_others_would_miss_it_is_refused(write: Callable[[Tensor],
         write(lanes_of(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])))
 
 
-def test_initial_values_that_differ_make_lanes_part_before_they_reach_a_plain_weight() -> None:
-    mode = make_mode(2)
+def test_a_weight_may_be_initialised_with_numbers_that_differ() -> None:
+    mode, scales = make_mode(2), (0.1, 0.2)
+    layer = nn.Linear(3, 1)
+    torch.manual_seed(0)
+    with mode:
+        nn.init.normal_(layer.weight, std=PerLane(scales, mode.roster))  # type: ignore[arg-type]
+    drawn = torch.get_rng_state()
+    for lane, scale in enumerate(scales):
+        torch.manual_seed(0)
+        alone = nn.init.normal_(torch.empty(1, 3), std=scale)
+        torch.testing.assert_close(stack_of(layer.weight)[lane].detach(), alone)
+        assert torch.equal(torch.get_rng_state(), drawn)
+    with mode:
+        assert layer.weight.requires_grad
+
+
+def test_initial_values_that_differ_make_lanes_part_where_others_see_the_weight() -> None:
+    mode, layer = make_mode(2), nn.Linear(3, 1)
+    seen = layer.weight.detach()
     with mode, pytest.raises(LanesPart):
-        nn.init.normal_(nn.Linear(3, 1).weight, std=PerLane((0.1, 0.2), mode.roster))  # type: ignore[arg-type]
+        nn.init.normal_(layer.weight, std=PerLane((0.1, 0.2), mode.roster))  # type: ignore[arg-type]
+    assert not is_lane_tensor(seen)
 
 
 def test_a_result_goes_into_the_tensor_that_was_given_for_it() -> None:

@@ -73,7 +73,72 @@ EXCEPTIONS = (
     construct("exceptions", "division in some trials", "number shown", "$r = 0.3 / ($v - $a)"),
 )  # fmt: skip
 
+_SEEN = "seen$n = (torch.ones(3) * $v).mean().item()\n"
+_BRANCHES = (
+    construct("control", "assign in a branch", "number", _SEEN + """
+$r, count$n = 0.2, 0
+if seen$n > 0.9:
+    $r = 0.1 + seen$n % 0.5
+    count$n += 1
+$r += count$n * 0.1
+        """),
+    construct("control", "both sides of a branch", "number", _SEEN + """
+if seen$n > 0.9:
+    $r = 0.1 + seen$n % 0.5
+elif seen$n > 0.4:
+    $r = 0.3
+else:
+    $r = 0.4
+        """),
+    construct("control", "attribute in a branch", "number", _SEEN + """
+home$n = types.SimpleNamespace(best=0.1, count=1)
+for factor$n in (1.0, 0.5, 2.0):
+    if seen$n * factor$n > 0.7:
+        home$n.best = 0.1 + seen$n % 0.5
+        home$n.count += 1
+$r = home$n.best + home$n.count * 0.05
+        """),
+    construct("control", "tensor in a branch", "number", _SEEN + """
+kept$n, fresh$n = torch.zeros(2), torch.ones(2) * 0.3
+if seen$n > 0.9:
+    kept$n = fresh$n * 2
+fresh$n.mul_(3)
+$r = 0.1 + kept$n.mean().item()
+        """),
+    construct("control", "alias in a branch", "number", _SEEN + """
+kept$n, fresh$n = torch.zeros(2), torch.ones(2) * 0.1
+if seen$n > 0.9:
+    kept$n = fresh$n
+fresh$n.mul_(3)
+$r = 0.1 + kept$n.mean().item()
+        """),
+    construct("control", "list in a branch", "number", _SEEN + """
+rows$n = [0.1]
+if seen$n > 0.9:
+    rows$n.append(0.2)
+$r = sum(rows$n)
+        """),
+    construct("control", "draw in a branch", "number", _SEEN + """
+$r = 0.1
+if seen$n > 0.9:
+    $r = 0.1 + torch.rand(()).item() * 0.5
+        """),
+    construct("control", "array", "number", """
+row$n = (torch.ones(3) * $v).numpy()
+other$n = row$n[1:]
+row$n[1] = 2.0
+other$n += 1
+$r = 0.1 + float(np.mean(row$n) + other$n.sum()) % 0.6
+        """),
+    construct("control", "index of an array", "number", """
+order$n = (torch.arange(3) * (0.9 - $v)).argsort().numpy()
+$r = 0.1 + 0.2 * np.arange(3)[order$n][0]
+        """),
+    construct("control", "text of a computed number", "number", _SEEN + "$r = 0.1 + float('%.2f' % seen$n) % 0.6"),
+)  # fmt: skip
+
 CONTROL = (
+    *_BRANCHES,
     construct("control", "while", "number", "$r = 0.1\nwhile $r < $v / 3:\n    $r += 0.2"),
     construct("control", "while with break", "number", """
         $r = 0.0

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from headwater.fuse.strategies import Strategies
 from headwater.train import Trial
 from headwater.train.engines import LaneState
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.seeding import mix_seed
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
@@ -62,16 +62,16 @@ class Case:
         return self.recipe.lanes(self.task, self.dtype)[:num_lanes]
 
 
-def open_workshop(case: Case, *ways: str) -> Workshop:
+def open_setup(case: Case, *ways: str) -> TrainingSetup:
     """Return what trains the case; calls that can be done in these ways are, others in the fastest."""
-    return Workshop(training_function(case), strategies=Strategies(preset=ways), always_fuse=True)
+    return TrainingSetup(training_function(case), strategies=Strategies(preset=ways), always_fuse=True)
 
 
-def train_lanes(case: Case, settings: Sequence[Settings], workshop: Workshop | None = None) -> dict[int, Trained]:
+def train_lanes(case: Case, settings: Sequence[Settings], setup: TrainingSetup | None = None) -> dict[int, Trained]:
     """Train all lanes as one group, and take each of them out at its last report."""
     collector = Collector()
     lanes = tuple(Lane(number=number, config=dict(item), seed=SEED) for number, item in enumerate(settings))
-    require_done(run_group(workshop or open_workshop(case), TrialGroup(lanes=lanes), collector))
+    require_done(run_group(setup or open_setup(case), TrialGroup(lanes=lanes), collector))
     return collector.trained
 
 

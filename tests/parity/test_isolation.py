@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity.harness import Case, Trained, deviations_of, open_workshop, train_lanes
+from tests.parity.harness import Case, Trained, deviations_of, open_setup, train_lanes
 from tests.parity.tasks import RECIPES
 from tests.parity.zoo import PLAIN_TASKS
 
@@ -41,9 +41,9 @@ def test_neighbours_of_a_lane_that_diverges_are_to_the_bit_what_they_are_beside_
     name: str, recipe: str, ways: tuple[str, ...]
 ) -> None:
     case = case_of(name, recipe)
-    workshop = open_workshop(case, *ways)
-    healthy = train_lanes(case, case.settings(4), workshop)
-    infected = train_lanes(case, infect(case.settings(4)), workshop)
+    setup = open_setup(case, *ways)
+    healthy = train_lanes(case, case.settings(4), setup)
+    infected = train_lanes(case, infect(case.settings(4)), setup)
     assert math.isnan(infected[SICK].metrics[-1]["train_loss"])
     assert [worst_deviation(infected[number], healthy[number]) for number in (0, 2, 3)] == [0, 0, 0]
 
@@ -52,8 +52,8 @@ def train_without(name: str, recipe: str, ways: tuple[str, ...]) -> float:
     """Return how far the neighbours of a lane that diverges are from what they are without it."""
     case = case_of(name, recipe)
     settings = case.settings(4)
-    without = train_lanes(case, [*settings[:SICK], *settings[SICK + 1 :]], open_workshop(case, *ways))
-    infected = train_lanes(case, infect(settings), open_workshop(case, *ways))
+    without = train_lanes(case, [*settings[:SICK], *settings[SICK + 1 :]], open_setup(case, *ways))
+    infected = train_lanes(case, infect(settings), open_setup(case, *ways))
     return max(worst_deviation(infected[number], without[place]) for place, number in enumerate((0, 2, 3)))
 
 

@@ -89,6 +89,13 @@ def test_functions_never_cost_more_than_instances() -> None:
         assert by_function.cost_dollars <= predict(job, devices).cost_dollars + 1e-9
 
 
+def test_both_billings_agree_where_every_device_trains_all_the_time() -> None:
+    instance = Instance(num_devices=4, dollars_per_hour=12.24, minimum_s=0)
+    job = Job(stages=list_stages((8, 3)), epoch_seconds=EpochSeconds(by_devices={1: 100.0}), instance=instance)
+    by_function = predict(replace(job, billing=Billing.FUNCTION), [8])
+    assert by_function.cost_dollars == pytest.approx(predict(job, [8]).cost_dollars)
+
+
 def test_doubled_times_double_time_and_price() -> None:
     instance = replace(P3_8XLARGE, minimum_s=0)
     slow = replace(instance, provision_s=30, initialise_s=30)
@@ -143,6 +150,25 @@ def test_a_longer_deadline_is_never_dearer() -> None:
 def test_a_limit_that_cannot_be_kept_has_no_plan() -> None:
     for make in (plan_static, plan_naively, plan_greedily, plan_exactly):
         assert make(HALVING, Limits(deadline_s=60)) is None
+
+
+def test_a_deadline_and_a_budget_hold_together() -> None:
+    both = plan_exactly(HALVING, Limits(deadline_s=1800, budget_dollars=14))
+    assert both is not None
+    assert both.devices == (32, 20, 12, 4)
+    assert plan_exactly(HALVING, Limits(deadline_s=1200, budget_dollars=14)) is None
+    fastest = plan_exactly(HALVING, Limits(budget_dollars=20))
+    assert fastest is not None
+    assert fastest.seconds < 1200
+
+
+def test_many_lanes_on_one_device_beat_as_many_devices_where_they_cost_next_to_nothing() -> None:
+    lanes = EpochSeconds(by_devices={1: 10.0}, by_lanes={64: 12.0})
+    job = Job(stages=list_stages((64, 10)), epoch_seconds=lanes, instance=Instance(num_devices=1, dollars_per_hour=3))
+    plan = plan_exactly(job, Limits(deadline_s=200))
+    assert plan is not None
+    assert plan.devices == (1,)
+    assert plan.cost_dollars < predict(job, [64]).cost_dollars / 40
 
 
 def test_the_naive_plan_keeps_the_devices_of_each_trial() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from headwater.plan.allocation import Policy
-from headwater.plan.moves import GroupTime, Move, choose_moves, choose_narrowed, share_new
+from headwater.plan.moves import GroupTime, Move, choose_moves, choose_narrowed, find_move, gain_by_merging, share_new
 from headwater.plan.speeds import Speeds
 from headwater.plan.surface import Shape, Surface
 
@@ -86,6 +87,7 @@ def test_wide_trials_give_back_devices_when_groups_wait() -> None:
     assert place(choose_narrowed(groups, 1, CHEAP)) == {0: (1, 1)}
     assert place(choose_narrowed(groups, 2, CHEAP)) == {0: (1, 1), 1: (1, 1)}
     assert choose_narrowed(groups, 0, CHEAP) == []
+    assert place(choose_narrowed([make_group(0, num_devices=6)], 2, CHEAP)) == {0: (1, 4)}
     assert choose_narrowed([make_group(0, num_devices=2, seconds=0.5)], 1, CHEAP) == []
 
 
@@ -94,7 +96,7 @@ SCALING = Speeds(scaling=1.1, max_devices=8)
 
 @pytest.mark.parametrize(
     ("policy", "shares"),
-    [(Policy.FIFO, [1, 1, 1]), (Policy.EVEN, [2, 2, 2]), (Policy.FLUID, [1, 2, 3]), (Policy.OURS, [1, 2, 3])],
+    [(Policy.FIFO, [1, 1, 1]), (Policy.EVEN, [2, 2, 2]), (Policy.FLUID, [1, 2, 3]), (Policy.OURS, [1, 1, 4])],
 )
 def test_trials_that_start_share_all_devices(policy: Policy, shares: list[int]) -> None:
     assert share_new([4.0, 12.0, 30.0], 6, SCALING, policy) == shares
@@ -102,7 +104,7 @@ def test_trials_that_start_share_all_devices(policy: Policy, shares: list[int]) 
 
 def test_a_device_that_hardly_helps_is_left_idle() -> None:
     assert share_new([10.0], 8, Speeds(scaling=1.5, max_devices=8)) == [2]
-    assert share_new([10.0], 8, Speeds(scaling=1.9, max_devices=8)) == [1]
+    assert share_new([10.0], 8, Speeds(scaling=1.97, max_devices=8)) == [1]
 
 
 def test_nothing_to_share_among_is_no_share() -> None:
@@ -115,3 +117,31 @@ def test_no_more_devices_are_shared_out_than_there_are(policy: Policy) -> None:
     shares = share_new([1.0] * 9 + [3.0] * 5, 16, Speeds(scaling=1.15, max_devices=3), policy)
     assert min(shares) == 1
     assert sum(shares) <= 16
+
+
+def test_two_groups_become_one_where_a_device_is_saved() -> None:
+    first, second = make_group(0, num_lanes=2, seconds=100.0), make_group(1, num_lanes=2, seconds=90.0)
+    cheap = Surface(steps={KIND: {1: 1.0, 4: 1.3}}, change_s=1.0)
+    dear = Surface(steps={KIND: {1: 1.0, 4: 4.0}}, change_s=1.0)
+    assert gain_by_merging(first, second, cheap) == pytest.approx(190.0 - 100.0 * 1.3 / 1.1 - 2.0)
+    assert gain_by_merging(first, second, dear) < 0
+    assert gain_by_merging(first, make_group(1, num_lanes=3), cheap) < 0, "nobody knows what five take"
+    assert gain_by_merging(first, make_group(1, num_devices=2), cheap) < 0
+
+
+def test_what_one_group_is_to_do_is_what_is_chosen_for_all() -> None:
+    random = Random(0)
+    for _ in range(200):
+        groups = [
+            make_group(key, random.choice((1, 1, 2, 4)), 1, seconds=random.uniform(1.0, 100.0)) for key in range(6)
+        ]
+        groups = [
+            replace(group, shape=Shape(1, random.choice((1, 2)))) if group.shape.num_lanes == 1 else group
+            for group in groups
+        ]
+        surface = Surface(steps={KIND: {1: 1.0, 2: 1.2, 4: 2.0}}, change_s=random.uniform(0.0, 5.0))
+        surface.add_share(KIND, 2, random.uniform(0.5, 1.2))
+        num_idle = random.randrange(8)
+        chosen = {move.key: move for move in choose_moves(groups, num_idle, surface)}
+        assert all(find_move(group, groups, num_idle, surface) == chosen.get(group.key) for group in groups)
+        assert sum(move.num_taken - groups[move.key].shape.num_devices for move in chosen.values()) <= num_idle

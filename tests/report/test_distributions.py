@@ -37,6 +37,7 @@ class Odd:
         (hw.qloguniform(10, 300, 16), IntDistribution(16, 288, log=True)),
         (hw.qloguniform(0.1, 1.0, 0.1), FloatDistribution(0.1, 1.0, log=True)),
         (hw.randint(2, 6), IntDistribution(2, 5)),
+        (hw.lograndint(2, 6), IntDistribution(2, 5, log=True)),
         (hw.choice([128, 0.5, None, True, "a, b"]), CategoricalDistribution((128, 0.5, None, True, "a, b"))),
         (hw.grid([Adam, len, (1, 2)]), CategoricalDistribution(("Adam", "len", "(1, 2)"))),
         (hw.choice([partial(Adam, 3), lambda x: x]), CategoricalDistribution(("Adam(3)", "<lambda>"))),

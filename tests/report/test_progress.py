@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
 from headwater.report import Pulse
-from headwater.report.progress import Forecast, LiveProgress, PlainLog, Speed, choose_watcher
+from headwater.report.forecasting import Forecast, Speed
+from headwater.report.notebook import NotebookProgress
+from headwater.report.progress import MOST_TOLD, LiveProgress, PlainLog, choose_watcher
 
 
 class Terminal(StringIO):
@@ -120,6 +123,15 @@ def test_a_study_that_is_interrupted_before_its_first_step_ends_quietly(clock: C
         assert watcher.study == "digits-1"
 
 
+def test_a_study_that_never_began_ends_quietly(clock: Clock) -> None:
+    terminal, console, drawn = open_terminal(), Console(file=StringIO()), list[object]()
+    notebook = NotebookProgress(lambda data, *, update: drawn.append((data, update)), clock)
+    for watcher in (LiveProgress(terminal, clock), PlainLog(console, clock), notebook):
+        watcher.end()
+    assert text_of(terminal) + text_of(console) == ""
+    assert drawn == []
+
+
 def test_a_log_has_a_line_at_the_start_and_one_at_the_end(clock: Clock) -> None:
     console = Console(file=StringIO(), width=200)
     log = PlainLog(console, clock)
@@ -205,3 +217,76 @@ def test_no_time_left_is_named_while_that_is_open(clock: Clock) -> None:
     assert "32/64 trials" in text_of(console)
     assert "32/64 trials" in text_of(terminal)
     assert "left" not in text_of(console) + text_of(terminal)
+
+
+def test_time_that_was_measured_before_does_not_count() -> None:
+    forecast = Forecast()
+    forecast.begin(10.0)
+    forecast.begin(20.0)
+    forecast.see(22.0, 0.1)
+    forecast.begin(21.0)
+    assert forecast.left(22.0) == pytest.approx(18.0)
+
+
+def test_the_time_left_does_not_jump_where_strides_are_unlike() -> None:
+    """Epochs take one or three seconds in turn; what is left shrinks by about as much as has passed."""
+    forecast, seconds, lefts = Forecast(), 0.0, []
+    for stride in range(1, 40):
+        seconds += 1.0 if stride % 2 else 3.0
+        forecast.see(seconds, stride / 40)
+        lefts.append((seconds, forecast.left(seconds)))
+    for (earlier_s, earlier), (later_s, later) in pairwise(lefts[8:]):
+        assert earlier is not None
+        assert later is not None
+        assert abs((earlier - later) - (later_s - earlier_s)) < 4
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_what_is_measured_is_named_on_a_terminal(clock: Clock, width: int) -> None:
+    console = open_terminal(width)
+    watcher = LiveProgress(console, clock)
+    watcher.start("digits-1", "accuracy", 64)
+    watcher.phase("measuring group sizes, a few seconds")
+    assert "digits-1: measuring group sizes, a few seconds" in text_of(console)
+    watcher.phase(None)
+    watcher.pulse(pulse(3.0, 0.5, best=0.5))
+    watcher.phase("measuring a step of one trial")
+    watcher.end()
+    assert "best accuracy 0.5 (trial 17) · measuring a step of one trial" in text_of(console)
+
+
+def test_a_log_names_what_is_measured_once(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = PlainLog(console, clock)
+    log.start("digits-1", "accuracy", 64)
+    for text in ("measuring", None, "measuring", None):
+        log.phase(text)
+    assert text_of(console).splitlines()[1:] == ["[0:00] measuring"]
+
+
+def test_remarks_do_not_flood_a_log(clock: Clock) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = PlainLog(console, clock)
+    log.start("digits-1", "accuracy", 64)
+    for number in range(1000):
+        log.tell(f"remark {number}")
+    lines = text_of(console).splitlines()
+    assert len(lines) == 1 + MOST_TOLD + 1
+    assert lines[-1].endswith("further remarks are in the record; see them with headwater show digits-1")
+
+
+def test_a_notebook_is_drawn_twice_a_second_at_most_and_is_plain_text(clock: Clock) -> None:
+    drawn: list[tuple[dict[str, str], bool]] = []
+
+    def show(data: dict[str, str], /, *, update: bool) -> None:
+        drawn.append((data, update))
+
+    watcher = NotebookProgress(show, clock)
+    watcher.start("digits-1", "a<b", 64)
+    for number in range(1000):
+        watcher.pulse(pulse(number / 1000, 0.5, best=0.5))
+    watcher.end()
+    assert [update for _, update in drawn] == [False] + [True] * (len(drawn) - 1)
+    assert len(drawn) <= 5
+    assert "best a<b 0.5 (trial 17)" in drawn[-1][0]["text/plain"]
+    assert "best a&lt;b 0.5" in drawn[-1][0]["text/html"]

@@ -163,10 +163,23 @@ def test_studies_are_listed_with_their_best() -> None:
     first = StudyInfo(name="digits-1", metric="accuracy", mode="max", seed=0, created=1e9)
     second = StudyInfo(name="empty", metric="accuracy", mode="max", seed=0, created=1e9)
     trials = [make_trial(0, 0.5), make_trial(1, 0.75, Status.RUNNING), make_trial(2, 0.25, Status.FAILED)]
-    lines = render(studies_table([(first, make_result(trials)), (second, make_result([]))])).splitlines()
+    lines = render(
+        studies_table([(first, make_result(trials), "done"), (second, make_result([]), "empty")])
+    ).splitlines()
     assert lines[2].split()[0] == "digits-1"
-    assert lines[2].split()[3:] == ["3", "2", "1", "accuracy", "0.75", "1"]
+    assert lines[2].split()[1] == "done"
+    assert lines[2].split()[4:] == ["2/3", "1", "accuracy", "0.75", "(trial", "1)"]
     assert "none yet" in lines[3]
+
+
+def test_the_list_of_studies_fits_a_narrow_terminal_whatever_they_are_called() -> None:
+    name = "a-study-with-surrogates-and-a-name-of-many-words.target-17"
+    info = StudyInfo(name=name, metric="validation_accuracy", mode="max", seed=0, created=1e9)
+    result = replace(make_result([make_trial(7, 0.5)]), metric="accuracy")
+    shown = render(studies_table([(info, result, "unfinished")]), 80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert name in "".join(line.split()[0] for line in shown.splitlines()[2:])
+    assert "unfinished" in shown
 
 
 def test_a_profile_marks_what_was_chosen_and_says_why() -> None:

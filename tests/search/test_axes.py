@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from headwater.search.axes import Axes
-from headwater.space import Space, choice, grid, loguniform, qloguniform, quniform, randint, uniform
+from headwater.space import Space, choice, grid, lograndint, loguniform, qloguniform, quniform, randint, uniform
 
 SPACE = Space(
     {
@@ -20,6 +20,7 @@ SPACE = Space(
         "widths": quniform(16, 256, 16),
         "powers": qloguniform(1, 300, 1),
         "whole": randint(-3, 4),
+        "whole log": lograndint(1, 400),
         "choice": choice(["a", None, len]),
         "grid": grid([1, 2.5]),
         "nested": {"deep": lambda config: uniform(0, 1) if config["whole"] > 0 else choice([3, 4])},

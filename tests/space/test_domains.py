@@ -21,12 +21,19 @@ from headwater.space import (
     QUniform,
     choice,
     grid,
+    lograndint,
     loguniform,
     qloguniform,
     quniform,
     randint,
+    sample_from,
     uniform,
 )
+
+
+def draw_even(rng: Random) -> int:
+    return 2 * rng.randrange(100)
+
 
 DOMAINS: list[Domain] = [
     uniform(-1.5, 2),
@@ -34,8 +41,10 @@ DOMAINS: list[Domain] = [
     quniform(0, 1, 0.1),
     qloguniform(1e-3, 10, 1e-3),
     randint(-3, 4),
+    lograndint(1, 30),
     choice(["a", None, int, (1, 2)]),
     grid([16, 32]),
+    sample_from(draw_even),
 ]
 every_domain = pytest.mark.parametrize("domain", DOMAINS, ids=str)
 
@@ -81,6 +90,8 @@ def test_a_domain_survives_pickling(domain: Domain) -> None:
         (quniform(0, 1, 0.1), "quniform(0, 1, 0.1)"),
         (qloguniform(1, 100, 5), "qloguniform(1, 100, 5)"),
         (randint(0, 9), "randint(0, 9)"),
+        (lograndint(1, 9), "lograndint(1, 9)"),
+        (sample_from(draw_even), "sample_from(draw_even)"),
         (choice(["a", None, dict, (1,)]), "choice(['a', None, dict, (1,)])"),
         (grid([128, 256]), "grid([128, 256])"),
     ],
@@ -203,3 +214,31 @@ def test_validate_works_without_a_space() -> None:
 
 def test_fractions_are_taken_as_numbers() -> None:
     assert uniform(Fraction(1, 4), 1).low == 0.25  # type: ignore[arg-type]  # a Fraction is a number to users
+
+
+def test_whole_numbers_are_drawn_over_orders_of_magnitude() -> None:
+    rng = Random(0)
+    drawn = [lograndint(1, 1000).sample(rng) for _ in range(3000)]
+    shares = [sum(low <= value < 10 * low for value in drawn) / len(drawn) for low in (1, 10, 100)]
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("domain", "told"),
+    [
+        (lograndint(0, 5), "low is 0, which has no logarithm; raise it to 1, or use randint"),
+        (lograndint(1, 5.5), "high is 5.5, not a whole number"),  # type: ignore[arg-type]  # a user's mistake
+        (sample_from(3), "3 is no function"),  # type: ignore[arg-type]  # a user's mistake
+        (sample_from(lambda: 1), "it must take one argument"),  # type: ignore[arg-type,misc]  # a user's mistake
+    ],
+)
+def test_what_cannot_be_drawn_from_is_refused(domain: Domain, told: str) -> None:
+    with pytest.raises(SpaceError, match=told):
+        domain.validate()
+
+
+def test_a_function_that_draws_no_number_is_refused_when_it_draws() -> None:
+    with pytest.raises(SpaceError, match="it must draw finite numbers"):
+        sample_from(lambda rng: "text").sample(Random(0))
+    with pytest.raises(SpaceError, match=r"it is given a random\.Random, and no configuration"):
+        sample_from(lambda spec: spec.config.lr).sample(Random(0))  # type: ignore[attr-defined]  # a user's mistake

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.store import Lease, Runner, Store, StudyInfo, Waiting, find_runner, open_store
+from headwater.store import Lease, Runner, Store, StudyInfo, find_runner, open_store
 from headwater.store.device_wishes import (
     MOST_DEVICES,
     PRESENT,
@@ -42,7 +42,7 @@ def find(store: Store) -> Runner:
 
 def test_wishes_are_heard_once_in_order_and_no_more_often_than_every_second(store: Store) -> None:
     now = 100.0
-    with Lease(store, store.study(), Waiting(clock=lambda: now)) as lease:
+    with Lease(store, store.study(), clock=lambda: now) as lease:
         wish_devices(store, 1, find(store), MORE)
         wish_devices(store, 1, find(store), FEWER)
         assert lease.hear_wishes() == [MORE, FEWER]

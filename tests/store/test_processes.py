@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headwater.store import Batch, NewTrial, StudyInfo, Transition, open_store
-from headwater.trials import Report, Status
+from headwater.store import Batch, StudyInfo, Transition, open_store
+from headwater.trials import Lane, Report, Status
 
 NUM_LANES = 16
 
@@ -22,7 +22,7 @@ from headwater.trials import *
 store = open_store(sys.argv[1])
 lanes = range(16)
 study_id = store.create_study(StudyInfo(name="killed", metric="a", mode="max", seed=0))
-store.add_trials(study_id, [NewTrial(number=n, config={"lr": n}, seed=n) for n in lanes])
+store.add_trials(study_id, [Lane(number=n, config={"lr": n}, seed=n) for n in lanes])
 for epoch in range(1, 1_000_000):
     store.write(study_id, Batch(
         reports=tuple(Report(number=n, epoch=epoch, metrics={"a": 0.1}) for n in lanes),
@@ -114,7 +114,7 @@ def test_reading_goes_on_while_a_writer_holds_its_lock(tmp_path: Path) -> None:
 def create_study(path: Path) -> int:
     with open_store(path) as store:
         study_id = store.create_study(StudyInfo(name="live", metric="a", mode="max", seed=0))
-        store.add_trials(study_id, [NewTrial(number=n, config={}, seed=n) for n in range(NUM_LANES)])
+        store.add_trials(study_id, [Lane(number=n, config={}, seed=n) for n in range(NUM_LANES)])
     return study_id
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from headwater.errors import StoreError
 from headwater.space import Config
-from headwater.store import Batch, NewTrial, Note, Runner, Store, StudyInfo, Transition, open_store
-from headwater.trials import Arrival, Report, Status, TrialRecord
+from headwater.store import Batch, Note, Runner, Store, StudyInfo, Transition, open_store
+from headwater.trials import Arrival, Lane, Report, Status, TrialRecord
 
 CLOCK_S = 1_700_000_000.5
 
 
 def add_trials(store: Store, study_id: int, count: int = 1) -> None:
-    store.add_trials(study_id, [NewTrial(number=n, config={"lr": n / 10}, seed=n) for n in range(count)])
+    store.add_trials(study_id, [Lane(number=n, config={"lr": n / 10}, seed=n) for n in range(count)])
 
 
 def report(number: int = 0, epoch: int = 1, **metrics: float) -> Report:
@@ -162,7 +162,7 @@ def test_whole_numbers_in_metrics_become_floats(store: Store, study_id: int) -> 
 
 def test_odd_floats_survive_inside_configurations_and_facts(store: Store, study_id: int) -> None:
     config = {"clip": [1, math.inf, {"x": -math.inf}], "name": "né\0\ud800"}
-    store.add_trials(study_id, [NewTrial(number=0, config=config, seed=0)])
+    store.add_trials(study_id, [Lane(number=0, config=config, seed=0)])
     store.add_fact(study_id, "speed", config)
     assert store.trial(study_id, 0).config == config
     assert store.facts(study_id) == {"speed": config}
@@ -197,7 +197,7 @@ def test_configurations_are_decoded_on_request(store: Store, study_id: int) -> N
 def test_a_trial_is_added_once(store: Store, study_id: int) -> None:
     add_trials(store, study_id, 2)
     with pytest.raises(StoreError, match=r"cannot add trials 2, 1: study \d+ has one of them already"):
-        store.add_trials(study_id, [NewTrial(number=n, config={}, seed=0) for n in (2, 1)])
+        store.add_trials(study_id, [Lane(number=n, config={}, seed=0) for n in (2, 1)])
     assert [record.number for record in store.trials(study_id)] == [0, 1]
 
 

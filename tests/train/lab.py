@@ -12,7 +12,7 @@ from torch import nn
 
 from headwater.train import Trial
 from headwater.train.engines import LaneState
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 SEED = 5
@@ -105,8 +105,8 @@ def run(
     numbered = configs if isinstance(configs, Mapping) else dict(enumerate(configs))
     notes = Notebook(decide)
     lanes = open_lanes(numbered, states[0].epoch if states else 0)
-    workshop = Workshop(function, always_fuse=always_fuse)
-    ending = run_group(workshop, TrialGroup(lanes=lanes), notes, states)
+    setup = TrainingSetup(function, always_fuse=always_fuse)
+    ending = run_group(setup, TrialGroup(lanes=lanes), notes, states)
     if checks and ending.question is not None and ending.question.recipe is not None:
         require_round_trip(ending.question.recipe, [*numbered.values()])
     return Run(ending, notes)
@@ -136,6 +136,7 @@ def _plain(state: LaneState) -> dict[str, Any]:
         "optimizers": state.optimizers,
         "schedulers": state.schedulers,
         "num_passes": state.num_passes,
+        "bests": state.bests,
     }
 
 

@@ -101,6 +101,21 @@ def train_mlp(trial: Trial) -> None:
     fit(trial, make_mlp(), make_data(4), classify)
 
 
+def train_keeping_best(trial: Trial) -> None:
+    """The first of its epochs is the best, so that the kept weights are not the last."""
+    model = trial.prepare_model(make_mlp())
+    loader = trial.prepare_data_loader(make_data(4), batch_size=BATCH_SIZE, shuffle=True)
+    optimizer = trial.prepare_optimizer("SGD", model, lr=0.1)
+    for epoch in trial.epochs(NUM_EPOCHS):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = classify(model, x, y)
+            loss.backward()
+            optimizer.step()
+        trial.keep_best(model, epoch + loss.item())
+        trial.report(loss=loss.item())
+
+
 def train_conv(trial: Trial) -> None:
     fit(trial, ConvNet().to(DOUBLE), make_data(2, 6, 6), classify)
 

@@ -13,7 +13,7 @@ from tests.train.rank_lab import Done, Task
 
 from headwater.store import StateFiles
 from headwater.train.ranks import RankGroup, Ranks
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.state_store import StateStore
 from headwater.trials import Decision, Outcome, StatesPlace, TrialGroup
 
@@ -32,8 +32,8 @@ def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
     states = [store.load(0, files.find_epoch(0, 99))] if 0 in files else None
     control = Notebook(lambda report: Decision.PAUSE if report.epoch == task.until else Decision.CONTINUE)
     lanes = open_lanes({0: {}}, states[0].epoch if states else 0)
-    workshop = Workshop(dict(rank_tasks.every_function())[task.function], micro_batches=task.micro_batches)
-    ending = run_group(workshop, TrialGroup(lanes=lanes), control, states, ranks=group)
+    setup = TrainingSetup(dict(rank_tasks.every_function())[task.function], micro_batches=task.micro_batches)
+    ending = run_group(setup, TrialGroup(lanes=lanes), control, states, ranks=group)
     if control.states and task.until:
         store.put(0, control.states[0])
     group.gather_numbers(0) if ending.outcome is Outcome.DONE else None  # until the state is there for all

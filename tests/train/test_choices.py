@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from headwater.fuse.choices import LaneChoice
 from headwater.fuse.per_lane import PerLane
 from headwater.train import Trial
 from headwater.train.profiling import profile_lanes
-from headwater.train.running import Workshop
+from headwater.train.running import TrainingSetup
 from headwater.trials import Decision, Outcome, Report
 
 NAMES = ["ReLU", "Tanh", "ReLU", "GELU", "Tanh"]
@@ -317,7 +318,7 @@ def test_what_is_measured_has_the_activations_of_the_lanes() -> None:
             optimizer.step()
         trial.report(loss=0.0)
 
-    _, ending = profile_lanes(Workshop(train), open_lanes(CONFIGS))
+    _, ending = profile_lanes(TrainingSetup(train), open_lanes(CONFIGS), share=math.inf)
     assert ending is None
     assert set(seen) == {0, 1}
 

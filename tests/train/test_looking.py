@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 import headwater as hw
 from headwater.errors import CannotScaleError
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.scaling import Scaling
 from headwater.trials import Ending, Lane, Outcome, Surrogate, TrialGroup
 
@@ -43,9 +43,9 @@ def train_with(*builds: Callable[[], nn.Module], num_called: int = 1) -> Callabl
 
 def run(function: Callable[[hw.Trial], None]) -> tuple[Ending, Notebook]:
     notes = Notebook()
-    workshop = Workshop(function, scaling=Scaling(Surrogate(scale=4, min_width=4), 4))
+    setup = TrainingSetup(function, scaling=Scaling(Surrogate(scale=4, min_width=4), 4))
     lane = Lane(number=0, config={}, seed=0)
-    return run_group(workshop, TrialGroup(lanes=(lane,)), notes), notes
+    return run_group(setup, TrialGroup(lanes=(lane,)), notes), notes
 
 
 def test_a_class_that_is_defined_inside_the_function_is_made_narrower() -> None:
@@ -120,7 +120,7 @@ def test_models_may_be_called_in_another_order_than_they_are_prepared() -> None:
 
 
 def test_a_trial_that_has_trained_all_its_epochs_comes_to_its_end_in_a_worker_that_has_never_seen_its_model() -> None:
-    workshop = Workshop(train_with(make_net), scaling=Scaling(Surrogate(scale=4, min_width=4), 4))
+    setup = TrainingSetup(train_with(make_net), scaling=Scaling(Surrogate(scale=4, min_width=4), 4))
     lane = Lane(number=0, config={}, seed=0, start_epoch=2)
-    ending = run_group(workshop, TrialGroup(lanes=(lane,)), Notebook())
+    ending = run_group(setup, TrialGroup(lanes=(lane,)), Notebook())
     assert ending.outcome is Outcome.DONE, ending.error

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
 EXACT = [
     "train_mlp", "train_conv", "train_transformer", "train_with_sum_and_penalty", "train_accumulating",
     "train_two_heads", "train_loss_inside", "train_adversaries", "train_noisy", "train_checkpointed",
+    "train_keeping_best",
 ]  # fmt: skip
 """Functions whose models are computed by rows."""
 WHOLE = {

@@ -16,9 +16,11 @@ import pytest
 from tests.train import user_module, user_module_with_types
 from tests.train.lab import run
 from torch import nn
+from torch.nn.utils import clip_grad
 
 from headwater.errors import LanesPart
 from headwater.fuse.per_lane import PerLane, PerLaneText
+from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import Roster
 from headwater.fuse.tools import answering
 from headwater.trials import Outcome, Recipe
@@ -200,3 +202,13 @@ def test_a_group_reads_its_tensors_lane_by_lane() -> None:
 def test_text_of_all_lanes_can_be_read() -> None:
     text = PerLaneText(["a", "b"], ROSTER)
     assert str(text) == "[a b]"
+
+
+def test_of_another_module_only_what_is_written_there_gets_a_variant() -> None:
+    rewrites = Rewrites(object())
+
+    functions = rewrites.open(len, clip_grad)
+    rewrites.close(functions)
+
+    assert {each.__code__.co_filename for each in functions} == {clip_grad.__file__}
+    assert {"clip_grad_norm_", "clip_grad_value_"} <= {each.__name__ for each in functions}

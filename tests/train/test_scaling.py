@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from headwater.errors import CannotScaleError, WidthsWanted
 from headwater.train import Trial
 from headwater.train.keeping import rebuild_models
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.scaling import Scaling
 from headwater.trials import Ending, Lane, Outcome, Surrogate, TrialGroup
 
@@ -82,8 +82,8 @@ def run(
 ) -> tuple[Ending, Notebook, list[Lane]]:
     members = [Lane(number=n, config=CONFIGS[n], seed=3) for n in range(lanes)]
     notes = Notebook()
-    workshop = Workshop(function, scaling=Scaling(Surrogate(scale=base, min_width=4), scale))
-    return run_group(workshop, TrialGroup(lanes=tuple(members)), notes), notes, members
+    setup = TrainingSetup(function, scaling=Scaling(Surrogate(scale=base, min_width=4), scale))
+    return run_group(setup, TrialGroup(lanes=tuple(members)), notes), notes, members
 
 
 @pytest.mark.parametrize("scale", [1, 2, 4])
@@ -100,8 +100,8 @@ def test_lanes_equal_single_trials_at_every_width(scale: int) -> None:
     assert ending.outcome is Outcome.DONE
     for lane in members:
         alone = Notebook()
-        workshop = Workshop(train, scaling=Scaling(Surrogate(scale=4, min_width=4), scale))
-        run_group(workshop, TrialGroup(lanes=(lane,)), alone)
+        setup = TrainingSetup(train, scaling=Scaling(Surrogate(scale=4, min_width=4), scale))
+        run_group(setup, TrialGroup(lanes=(lane,)), alone)
         assert together.history(lane.number) == pytest.approx(alone.history(lane.number), rel=1e-9)
 
 
@@ -124,7 +124,7 @@ def test_decay_keeps_its_shrinking_per_step() -> None:
 def test_a_target_trains_as_without_a_surrogate(function: Callable[[Trial], None]) -> None:
     _, target, (lane,) = run(function, 1)
     plain = Notebook()
-    run_group(Workshop(function), TrialGroup(lanes=(lane,)), plain)
+    run_group(TrainingSetup(function), TrialGroup(lanes=(lane,)), plain)
     assert target.history(0) == plain.history(0)
     for name, tensor in plain.states[0].models[0].items():
         assert torch.equal(tensor, target.states[0].models[0][name])

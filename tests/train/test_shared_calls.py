@@ -18,7 +18,7 @@ from headwater.errors import StudyError, TrialError
 from headwater.train import Trial
 from headwater.train.part_draws import find_row_dim
 from headwater.train.ranks import Part, RankGroup, Ranks
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.shared_calls import Sharing, _is_due
 from headwater.trials import Ending, Outcome, TrialGroup
 
@@ -33,8 +33,8 @@ EXACT = [
 
 def run_micro(function: Callable[[Trial], Any], micro_batches: int = MICRO) -> tuple[Ending, Notebook]:
     notes = Notebook()
-    workshop = Workshop(function, micro_batches=micro_batches)
-    return run_group(workshop, TrialGroup(lanes=open_lanes({0: {}})), notes), notes
+    setup = TrainingSetup(function, micro_batches=micro_batches)
+    return run_group(setup, TrialGroup(lanes=open_lanes({0: {}})), notes), notes
 
 
 def share(model: nn.Module, micro_batches: int = MICRO) -> RankGroup:
@@ -296,7 +296,7 @@ def test_batches_of_a_users_own_sampler_are_divided() -> None:
 def test_several_lanes_cannot_train_on_ranks() -> None:
     group = TrialGroup(lanes=open_lanes({0: {}, 1: {}}))
     with pytest.raises(StudyError, match="2 trials in one group cannot train on 1 ranks"):
-        run_group(Workshop(rank_tasks.train_mlp), group, Notebook(), ranks=RankGroup(Ranks(0, 1)))
+        run_group(TrainingSetup(rank_tasks.train_mlp), group, Notebook(), ranks=RankGroup(Ranks(0, 1)))
 
 
 def test_parts_are_nearly_equal_and_complete() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 from headwater.train import Trial
 from headwater.train.compiling import Compiler
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.seeding import mix_seed
 from headwater.trials import Decision, Outcome, Report, TrialGroup
 
@@ -319,6 +319,6 @@ def test_how_many_steps_are_left_is_told_by_the_epochs_so_far() -> None:
                 optimizer.step()
             trial.report(loss=1.0)
 
-    workshop = Workshop(train, compiler=cast(Compiler, Watching()))
-    run_group(workshop, TrialGroup(lanes=open_lanes({0: TWO[0]})), Notebook(go_on))
+    setup = TrainingSetup(train, compiler=cast(Compiler, Watching()))
+    run_group(setup, TrialGroup(lanes=open_lanes({0: TWO[0]})), Notebook(go_on))
     assert asked == [None, None, 4, 3, 2, 1]

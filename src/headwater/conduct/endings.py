@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.conduct.listeners import StudyLog
-from headwater.conduct.losses import Losses, Verdict
+from headwater.conduct.standings import explain_silence
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.waiting import WaitingLanes
+from headwater.errors import StudyError
 from headwater.plan import cut_alike
 from headwater.trials import Ending, Lane, Lost, Outcome, Status
+
+MOST_LOSSES = 3
+"""A trial that was lost so often at one place, the last time alone, has failed."""
 
 
 class Endings:
@@ -19,17 +23,21 @@ class Endings:
         self._trials = trials
         self._waiting = waiting
         self._log = log
-        self._losses = Losses(trials.epoch_of)
+        self._lost_at: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """By the trials of a group: how far each had reported when they were last lost together."""
+        self._num_lost_alone: dict[int, int] = {}
+        self._suspects: set[int] = set()
 
     def conclude(self, ending: Ending, was_packed: bool = False) -> None:
         """Take in how a group ended."""
         outcome = ending.outcome
+        self._log.recorder.write_attributes(ending.attributes)
         if outcome not in (Outcome.DONE, Outcome.REFUSED):  # what runs again goes on from what was saved
             ending = replace(ending, lanes=tuple(self._trials.reopen(ending.lanes)))
         lanes = ending.lanes
         if outcome is Outcome.DONE:
             self._waiting.grouper.acquit(lanes)
-            self._trials.finish(lanes, Status.COMPLETED)
+            self._complete(lanes)
         elif outcome is Outcome.REFUSED or (outcome is Outcome.OUT_OF_MEMORY and was_packed):
             reason = ending.error if outcome is Outcome.REFUSED else "they ran out of memory"
             self._waiting.refuse_packs(cut_alike(lanes), reason)
@@ -54,6 +62,15 @@ class Endings:
         else:  # it died after its last report, and has done its work
             self.conclude(Ending(outcome=Outcome.DONE, lanes=()))
 
+    def _complete(self, lanes: tuple[Lane, ...]) -> None:
+        """Take in that the function came to its end; who has never reported has failed."""
+        silent = tuple(lane for lane in lanes if not self._trials.epoch_of(lane.number))
+        reason = explain_silence(self._log.recorder.info.metric)
+        if silent and self._log.progress.standings.is_empty:
+            raise StudyError(reason)
+        self._trials.finish(silent, Status.FAILED, reason)
+        self._trials.finish([lane for lane in lanes if lane not in silent], Status.COMPLETED)
+
     def _fail(self, ending: Ending) -> None:
         if ending.outcome is Outcome.OUT_OF_MEMORY:
             self._waiting.grouper.excuse(ending.lanes[0])
@@ -61,9 +78,28 @@ class Endings:
 
     def _restart(self, lanes: tuple[Lane, ...], event: Lost) -> None:
         """Let lanes train again that were lost with what trained them, or find out which of them is to blame."""
-        if self._losses.judge(lanes) is Verdict.AGAIN:
-            self._log.tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
-            self._waiting.add_groups(list(cut_alike(lanes)))
-        else:
+        if self._are_to_blame(tuple(lane.number for lane in lanes)):
             outcome = Outcome.OUT_OF_MEMORY if event.is_out_of_memory else Outcome.RAISED
             self.conclude(Ending(outcome=outcome, lanes=lanes, error=event.reason))
+        else:
+            self._log.tell_lanes(f"trains again from what was saved: {event.reason}", lanes)
+            self._waiting.add_groups(list(cut_alike(lanes)))
+
+    def _are_to_blame(self, numbers: tuple[int, ...]) -> bool:
+        """Tell chance from habit: a group that is lost twice at one place has done that itself.
+
+        The machine may have ended the process, or what it trained: a group to blame is cut in halves, and one that was
+        alone has failed.
+        """
+        place = tuple(map(self._trials.epoch_of, numbers))
+        is_new_place = self._lost_at.get(numbers) != place
+        self._lost_at[numbers] = place
+        is_suspect = self._suspects.issuperset(numbers)
+        if len(numbers) == 1:
+            before = 0 if is_new_place else self._num_lost_alone[numbers[0]]
+            self._num_lost_alone[numbers[0]] = max(before + 1, MOST_LOSSES if is_suspect else 0)
+            return self._num_lost_alone[numbers[0]] >= MOST_LOSSES
+        if is_new_place and not is_suspect:
+            return False
+        self._suspects.update(numbers)
+        return True

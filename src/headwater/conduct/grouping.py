@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
-from headwater.conduct.shortages import Shortages
 from headwater.plan import (
     bucket_lanes,
     choose_num_lanes,
@@ -19,8 +19,11 @@ from headwater.plan import (
     kind_of,
     share_lanes,
 )
+from headwater.plan.buckets import Bucket, choose_cuts
 from headwater.plan.grouping import Key
+from headwater.plan.surface import Surface
 from headwater.trials import (
+    ChosenWay,
     Ending,
     KindProfile,
     Lane,
@@ -46,21 +49,15 @@ MAX_FORKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsized:
-    """Lanes of one kind that must be measured before they are cut into groups."""
+class Work:
+    """What a device is to do: train groups, or measure one before lanes of its kind are cut into groups."""
 
-    kind: Key
-    lanes: tuple[Lane, ...]
     purpose: Purpose
-    """What to measure of them: PROFILE, or ALONE where that may be enough."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sorted:
-    """Lanes in groups that should be able to train as one, and those of which nobody knows yet how many pay."""
-
     groups: tuple[TrialGroup, ...]
-    unsized: tuple[Unsized, ...]
+    kind: Key | None = None
+    """The kind of the lanes that wait for what is measured; None where none do."""
+    waiting: tuple[Lane, ...] = ()
+    """These lanes."""
 
 
 class Grouper:
@@ -82,6 +79,7 @@ class Grouper:
         self._tell = tell
         self._record = record
         self._num_devices = 1
+        self._surface: Surface | None = None
         self._shares_loading = shares_loading
         self._pack_of = pack_of
         self._recipes: dict[str, Recipe] = {recipe.label: recipe for recipe in learnt.recipes}
@@ -89,70 +87,83 @@ class Grouper:
         self._known: dict[Key, tuple[int, Profile]] = {
             item.kind: (item.num_asked, item.profile) for item in learnt.profiles
         }
+        self._ways = {(way.key, way.magnitude): way for way in learnt.strategies}
         self._alone: dict[Key, Measurement | None] = {}
         self._unsound: set[int] = set()
         self._num_forks: dict[int, int] = {}
         self._seconds_alone: dict[int, float | None] = {}
         self._suspects: dict[int, str] = {}
         self._acquitted: set[str] = set()
-        self._shortages = Shortages()
+        self._too_large: list[tuple[Key, frozenset[int]]] = []
+        """The groups that ran out of memory: the kind of their trials, and which these were."""
 
-    def sort(self, lanes: Sequence[Lane]) -> Sorted:
-        """Cut lanes into groups, as far as it is known how large these should be."""
-        groups: list[TrialGroup] = []
-        unsized: list[Unsized] = []
+    def sort(self, lanes: Sequence[Lane]) -> tuple[list[TrialGroup], list[Work]]:
+        """Cut lanes into groups, as far as it is known how large these should be; say what to measure for the rest."""
+        known: list[tuple[Sequence[Lane], int]] = []
+        unknown: list[Work] = []
         for bucket in self._buckets(lanes).values():
             kind = self.kind_of(bucket[0])
             purpose = self._find_unknown(kind, bucket)
             if purpose is None:
-                size = int(min(self._size(kind, bucket), self._shortages.find_limit(kind)))
-                size = share_lanes(len(bucket), size, self._num_devices)
-                groups += cut_groups(bucket, size)
+                known.append((bucket, int(min(self._size(kind, bucket), self._find_limit(kind)))))
             else:
-                unsized.append(Unsized(kind=kind, lanes=tuple(bucket), purpose=purpose))
-        return Sorted(groups=tuple(groups), unsized=tuple(unsized))
+                sound = TrialGroup(lanes=self._find_sound(bucket))
+                unknown.append(Work(purpose=purpose, groups=(sound,), kind=kind, waiting=tuple(bucket)))
+        return self._cut(known), unknown
 
     def share_among(self, num_devices: int) -> None:
         """Have groups no larger than all of so many devices can have a share of the lanes that wait."""
         self._num_devices = num_devices
 
+    def time_by(self, surface: Surface) -> None:
+        """Have devices divided among kinds of lanes, and the longest groups go first, by what this knows."""
+        self._surface = surface
+
     @property
     def learnt(self) -> Learnt:
-        """What is known by now of what parts lanes and how many pay."""
+        """What later runs may go by: what parts lanes, how many pay, and which ways to compute them are fastest."""
         return Learnt(
             recipes=tuple(self._recipes.values()),
             apart=self._apart,
             profiles=tuple(
                 KindProfile(kind=kind, num_asked=num_asked, profile=profile)
                 for kind, (num_asked, profile) in self._known.items()
-                if len(kind) == len(self._recipes)
+                if len(kind) == len(self._recipes) and not profile.is_cut
             ),
+            strategies=tuple(self._ways.values()),
         )
 
-    def take_profile(self, wanted: Unsized, profile: Profile, ending: Ending | None) -> None:
+    def take_ways(self, ways: Sequence[ChosenWay]) -> None:
+        """Learn which ways of computing were fastest."""
+        self._ways |= {(way.key, way.magnitude): way for way in ways}
+
+    def take_profile(self, work: Work, profile: Profile, ending: Ending | None) -> None:
         """Learn how many lanes of a kind pay; where a group could not be measured, why, or without whom it could."""
         if ending is not None and ending.question is not None:
-            self._learn(ending.question, wanted.lanes)
+            self._learn(ending.question, work.waiting)
             return
         has_raised = ending is not None and ending.outcome is Outcome.RAISED
         raised = {lane.number for lane in ending.lanes} if ending is not None and has_raised else set()
-        if raised and sum(lane.number not in self._unsound | raised for lane in wanted.lanes) > 1:
+        if raised and sum(lane.number not in self._unsound | raised for lane in work.waiting) > 1:
             self._unsound |= raised  # the rest tells how many pay
             return
-        label = describe_bucket(wanted.lanes[0], list(self._recipes.values()))
+        label = describe_bucket(work.waiting[0], list(self._recipes.values()))
         profile = replace(profile, label=label)
         self.profiles.append(profile)
         self._record(profile)
         lanes = "1 lane" if profile.num_lanes == 1 else f"{profile.num_lanes} lanes"
         self._tell(f"{lanes} in a group ({label}): {profile.reason}", ())
-        self._known[wanted.kind] = count_wanted(len(wanted.lanes)), profile
+        assert work.kind is not None
+        self._known[work.kind] = count_wanted(len(work.waiting)), profile
 
-    def take_alone(self, wanted: Unsized, measurement: Measurement | None) -> None:
+    def take_alone(self, work: Work, measurement: Measurement | None) -> None:
         """Learn what a step of one trial of a kind costs, and go by another kind's profile where that cost the same."""
-        self._alone[wanted.kind] = measurement
-        borrowed = None if measurement is None else self._borrow(wanted, measurement)
+        assert work.kind is not None
+        self._alone[work.kind] = measurement
+        num_wanted = count_wanted(len(work.waiting))
+        borrowed = None if measurement is None else self._borrow(num_wanted, measurement)
         if borrowed is not None:
-            self._known[wanted.kind] = count_wanted(len(wanted.lanes)), borrowed
+            self._known[work.kind] = num_wanted, borrowed
 
     def seconds_alone(self, lane: Lane) -> float | None:
         """Return what a step of this trial takes in a group of one, if that was measured."""
@@ -160,9 +171,13 @@ class Grouper:
 
     def time_steps(self, lane: Lane) -> dict[int, float]:
         """Return what a step of a group of this kind takes by its number of lanes, as far as that was measured."""
-        _, profile = self._known.get(self.kind_of(lane), (0, None))
-        measured = () if profile is None else profile.measurements
+        measured = self.measurements_of(lane)
         return {item.num_lanes: item.num_lanes * item.seconds_per_lane_step for item in measured}
+
+    def measurements_of(self, lane: Lane) -> Sequence[Measurement]:
+        """Return what was measured of groups of this kind."""
+        _, profile = self._known.get(self.kind_of(lane), (0, None))
+        return () if profile is None else profile.measurements
 
     def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
         """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
@@ -193,7 +208,7 @@ class Grouper:
 
     def excuse(self, lane: Lane) -> None:
         """Learn that a trial ran out of memory even alone: its groups may have been small enough."""
-        self._shortages.excuse(lane.number)
+        self._too_large = [(kind, numbers) for kind, numbers in self._too_large if lane.number not in numbers]
 
     def acquit(self, lanes: Sequence[Lane]) -> None:
         """Learn that these trials came to their end; two that raised only together cannot be together."""
@@ -204,12 +219,46 @@ class Grouper:
             if cause is not None:
                 self._acquitted.add(cause)
 
+    def _cut(self, buckets: Sequence[tuple[Sequence[Lane], int]]) -> list[TrialGroup]:
+        """Cut buckets into groups, each of so many lanes at most; what nobody can time comes before what takes long."""
+        kinds = [self.kind_of(lanes[0]) for lanes, _ in buckets]
+        num_devices = self._num_devices
+        if len(set(kinds)) < 2:
+            parts = [cut_groups(lanes, share_lanes(len(lanes), size, num_devices)) for lanes, size in buckets]
+            return [group for part in parts for group in part]
+        timed = [
+            Bucket(num_lanes=len(lanes), most_lanes=size, seconds=partial(self._time_group, lanes[0], kind))
+            for (lanes, size), kind in zip(buckets, kinds, strict=True)
+        ]
+        groups: list[tuple[float, TrialGroup]] = []
+        for (lanes, size), bucket, share in zip(buckets, timed, choose_cuts(timed, num_devices), strict=True):
+            cut = cut_groups(lanes, share_lanes(len(lanes), size, share))
+            groups += zip(bucket.time_groups(share), cut, strict=True)
+        return [group for _, group in sorted(groups, key=lambda pair: -pair[0])]
+
+    def _time_group(self, lane: Lane, kind: Key, num_lanes: int) -> float:
+        """Return how long a group of so many lanes like this one trains on one device; inf: nobody knows."""
+        end = None if self._surface is None else lane.until or self._surface.num_epochs
+        if self._surface is None or end is None:
+            return math.inf
+        return max(end - lane.start_epoch, 1) * self._surface.time_epoch(kind, num_lanes)
+
     def _shrink(self, lanes: Sequence[Lane]) -> list[TrialGroup]:
         """Cut a group that ran out of memory in halves, and have those of its kind no larger from now on."""
-        limit = self._shortages.note(self.kind_of(lanes[0]), lanes)
+        kind = self.kind_of(lanes[0])
+        self._too_large.append((kind, frozenset(lane.number for lane in lanes)))
+        limit = int(self._find_limit(kind))
         label = describe_bucket(lanes[0], list(self._recipes.values()))
         self._tell(f"{len(lanes)} lanes in a group ran out of memory; at most {limit} from now on ({label})", lanes)
         return [part for group in cut_alike(lanes) for part in cut_groups(group.lanes, limit)]
+
+    def _find_limit(self, kind: Key) -> float:
+        """Return how many lanes of a kind may share a group: half of those that were too many.
+
+        What lanes part by only ever grows, so a kind begins with what it was known by before.
+        """
+        sizes = [len(numbers) for known, numbers in self._too_large if kind[: len(known)] == known]
+        return min(((size + 1) // 2 for size in sizes), default=math.inf)
 
     def _buckets(self, lanes: Sequence[Lane]) -> dict[Key, list[Lane]]:
         return bucket_lanes(lanes, list(self._recipes.values()), self._pack_of)
@@ -244,16 +293,17 @@ class Grouper:
 
     def _find_unknown(self, kind: Key, bucket: Sequence[Lane]) -> Purpose | None:
         """Return what is to be measured before these lanes can be cut into groups; None where nothing is."""
-        if self._apart is not None or self._num_lanes is not None or len(self.find_sound(bucket)) < 2:
+        if self._apart is not None or self._num_lanes is not None or len(self._find_sound(bucket)) < 2:
             return None
         num_asked, profile = self._known.get(kind, (0, None))
         num_wanted = count_wanted(len(bucket))
-        if profile is not None and (num_asked >= num_wanted or profile.largest < num_asked):
+        is_foreseen = profile is not None and profile.num_lanes > profile.largest  # for as many lanes as there were
+        if profile is not None and (num_asked >= num_wanted or (profile.largest < num_asked and not is_foreseen)):
             return None
         is_lent = len(self._lenders(num_wanted)) >= NUM_LENDERS
         return Purpose.ALONE if is_lent and kind not in self._alone else Purpose.PROFILE
 
-    def find_sound(self, lanes: Sequence[Lane]) -> tuple[Lane, ...]:
+    def _find_sound(self, lanes: Sequence[Lane]) -> tuple[Lane, ...]:
         """Return those of the lanes that can be measured: the others raise."""
         return tuple(lane for lane in lanes if lane.number not in self._unsound)
 
@@ -264,6 +314,8 @@ class Grouper:
             return self._num_lanes or 1
         profile = self._known[kind][1]
         self._seconds_alone |= {lane.number: profile.seconds_alone for lane in bucket}
+        if profile.num_lanes > profile.largest:  # more lanes than were measured are taken for better
+            return min(profile.num_lanes, len(bucket))
         smaller = [item for item in profile.measurements if item.num_lanes <= len(bucket)]
         size, _ = choose_num_lanes(smaller, shares_loading=self._shares_loading, num_workers=self._num_devices)
         return min(profile.num_lanes, size)
@@ -276,9 +328,9 @@ class Grouper:
             if profile.measurements and (asked >= num_lanes or profile.largest < asked)
         ]
 
-    def _borrow(self, wanted: Unsized, alone: Measurement) -> Profile | None:
+    def _borrow(self, num_wanted: int, alone: Measurement) -> Profile | None:
         """Return the profile of another kind, where several cost about the same alone."""
-        others = self._lenders(count_wanted(len(wanted.lanes)))
+        others = self._lenders(num_wanted)
         ratios = [abs(math.log(alone.computing_s / profile.measurements[0].computing_s)) for profile in others]
         near = [(ratio, place) for place, ratio in enumerate(ratios) if ratio < math.log(ALIKE)]
         return others[min(near)[1]] if len(near) >= NUM_LENDERS else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
     """Write a study into the record, under its name or one that is free."""
     info = StudyInfo(
         name=study.name or "",
-        metric=study.metric,
-        mode=study.mode,
+        metric=study.objective.metric,
+        mode=study.objective.mode,
         seed=study.seed,
         space=_describe_space(study),
         settings={
@@ -28,6 +29,9 @@ def create_study(study: Study, store: Store, num_trials: int | None) -> StudyInf
             "search": _name_search(study),
             "order": study.order,
             "num_seeds": study.num_seeds,
+            "judge": study.judge,
+            "also": dict(study.also) or None,
+            "constraints": list(map(str, study.constraints)) or None,
             "surrogate": describe_surrogate(study.surrogate),
             "scale": study.surrogate.scale if isinstance(study.surrogate, Surrogate) else None,
             "part_of": study.part_of,
@@ -46,6 +50,9 @@ def require_same(study: Study, info: StudyInfo) -> None:
         ("space", _describe_space(study), info.space),
         ("metric", study.metric, info.metric),
         ("mode", study.mode, info.mode),
+        ("further metrics", dict(study.also), dict(info.also)),
+        ("constraints", list(map(str, study.constraints)), list(map(str, info.constraints))),
+        ("judge", study.judge, info.objective.judge),
         ("seed", study.seed, info.seed),
         ("num_seeds", study.num_seeds, info.num_seeds),
         ("search", search, info.settings.get("search", search)),
@@ -53,10 +60,22 @@ def require_same(study: Study, info: StudyInfo) -> None:
         ("surrogate", describe_surrogate(study.surrogate), info.settings.get("surrogate")),
     ):
         if mine != recorded:
+            what = f"was recorded with {name} {recorded!r}, but this one has {mine!r}"
+            if name == "space":
+                what = f"was recorded with another space: {compare_spaces(recorded, _describe_space(study))}"
             raise StudyError(
-                f"study {info.name!r} was recorded with {name} {recorded!r}, but this one has {mine!r}; "
-                "resume it with the same settings, or run a new study"
+                f"study {info.name!r} {what}; resume it with the same settings, or run a new study under another name"
             )
+
+
+def compare_spaces(recorded: Any, mine: Sequence[Mapping[str, Any]]) -> str:  # Any: JSON values
+    """Say in which keys two spaces differ, given as the record describes them."""
+    before = {row["key"]: row["text"] for row in recorded if isinstance(row, dict)}
+    now = {row["key"]: row["text"] for row in mine}
+    lines = [f"{key} was {before[key]} and is {now[key]}" for key in before if before[key] != now.get(key, before[key])]
+    lines += [f"{key}, {before[key]}, is gone" for key in before if key not in now]
+    lines += [f"{key}, {now[key]}, is new" for key in now if key not in before]
+    return "; ".join(lines) or "its keys are in another order"
 
 
 def _name_search(study: Study) -> str:

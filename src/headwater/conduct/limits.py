@@ -17,10 +17,14 @@ class Limits:
     num_trials: int | None = None
     max_epochs: int | None = None
     """How many epochs a trial trains at most."""
+    trial_timeout: float | None = None
+    """How many seconds a trial trains at most; it is stopped at the report after."""
     deadline: Deadline = field(default_factory=Deadline.start)
     """By when the run is to be over, by the clock that started with it; what is under way then can be resumed."""
     reserve: Callable[[float], float] | None = None
     """How many seconds to leave over for what comes after, given how many steps a whole trial takes; 0: not known."""
+    halt: Callable[[], str | None] | None = None
+    """Says why whoever trains must end the run, such as the budget for its nodes; None where it need not."""
     target: float | None = None
     """A value of the metric that is good enough: the study ends when a trial reaches it."""
 

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
-from headwater.conduct.tally import Tally
+from headwater.conduct.run_progress import RunProgress
 from headwater.store import DEVICES, Recorder, Store, StudyInfo, Transition
-from headwater.trials import Lane, Report, Silence, Status, Watcher
+from headwater.trials import (
+    NODE_STAYS,
+    SPENDING,
+    Foreseen,
+    Lane,
+    Noted,
+    PhaseWatcher,
+    Purpose,
+    Report,
+    Silence,
+    Spending,
+    Spent,
+    Status,
+    Watcher,
+)
+
+PHASES: Mapping[Purpose, str] = MappingProxyType(
+    {
+        Purpose.PROFILE: "measuring group sizes",
+        Purpose.ALONE: "measuring a step of one trial",
+        Purpose.LOADING: "measuring what loading costs",
+    }
+)
+"""What is done that is not training."""
+STARTING = "starting worker processes"
+PULSE_EVERY_S = 0.25
+"""Whoever watches is shown no more often than this where a study stands: to sum that up takes time."""
 
 
 class Listener(Protocol):
@@ -29,12 +57,18 @@ class Listener(Protocol):
 class StudyLog:
     """Writes what happens into the record, and tells everybody else."""
 
-    def __init__(self, recorder: Recorder, tally: Tally, watcher: Watcher, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self, recorder: Recorder, progress: RunProgress, watcher: Watcher, listeners: Sequence[Listener] = ()
+    ) -> None:
         self.recorder = recorder
-        self.tally = tally
+        self.progress = progress
         self._watcher = watcher
+        self._show_text = watcher.phase if isinstance(watcher, PhaseWatcher) else None
         self._listeners = listeners
         self._seconds: dict[int, float] = {}
+        self._next_pulse_s = -math.inf
+        self._is_behind = False
+        """Whether something has happened that nobody was shown."""
 
     def begin(self, num_trials: int | None, max_epochs: int | None, remarks: Sequence[str] = ()) -> None:
         """Say that the run begins, and what is to be said of that."""
@@ -48,17 +82,59 @@ class StudyLog:
 
     def end(self) -> None:
         """Say that it is over, with its figures."""
-        figures = {"seconds": self.tally.seconds, "lane_steps": self.tally.num_lane_steps}
-        self.recorder.add_fact("run", {**figures, "seconds_one_by_one": self.tally.seconds_alone})
+        figures = {"seconds": self.progress.seconds, "lane_steps": self.progress.num_lane_steps}
+        self.recorder.add_fact("run", {**figures, "seconds_one_by_one": self.progress.seconds_alone})
 
     def close(self) -> None:
-        """Let go of whoever watches, however the run ended."""
+        """Let go of whoever watches, however the run ended; what is shown last is where it stands then."""
+        if self._is_behind:
+            self.show()
         self._watcher.end()
 
-    def pulse(self) -> None:
+    def pulse(self, time_s: float) -> None:
+        """Show where the study stands after what has happened at this time, unless that was shown just before."""
+        self._is_behind = True
+        if time_s >= self._next_pulse_s:
+            self._next_pulse_s = time_s + PULSE_EVERY_S
+            self.show()
+
+    def show(self) -> None:
         """Show where the study stands, if anybody looks."""
+        self._is_behind = False
         if type(self._watcher) is not Silence:
-            self._watcher.pulse(self.tally.pulse())
+            self._watcher.pulse(self.progress.pulse())
+
+    def spend(self, spending: Spending) -> None:
+        """Write down what nodes cost, and which there were where that has changed; it is written every few seconds."""
+        before = () if self.progress.spending is None else self.progress.spending.stays
+        if spending.stays != before:
+            self.recorder.add_fact(NODE_STAYS, spending.list_stays())
+        self.progress.spending = spending
+        self.recorder.add_fact(SPENDING, spending.as_json())
+        self.show()  # it has no time of the run's clock, and comes seldom
+
+    def hear(self, event: Foreseen | Noted | Spent) -> None:
+        """Pass on what is to be shown, and changes nothing else."""
+        if isinstance(event, Noted):
+            self.tell(event.text)
+        elif isinstance(event, Foreseen):
+            self.show_phase(event.purpose, seconds=event.seconds)
+        else:
+            self.spend(event.spending)
+
+    def show_phase(self, purpose: Purpose, *, is_starting: bool = False, seconds: float | None = None) -> None:
+        """Show what is done now, where that is not training, or what will be when whoever is to do it is ready.
+
+        Args:
+            purpose: What it is for.
+            is_starting: Whether nobody is ready yet.
+            seconds: About how long it takes, where that is known.
+        """
+        if self._show_text is not None:
+            text = PHASES.get(purpose)
+            text = text if text is None or seconds is None else f"{text}, about {_round(seconds)} s"
+            starting = STARTING if text is None else f"{STARTING}, then {text}"
+            self._show_text(starting if is_starting else text)
 
     def tell(self, text: str, lanes: Sequence[Lane] = (), kind: str = "study") -> None:
         """Note something worth a line."""
@@ -80,14 +156,10 @@ class StudyLog:
 
     def write_start(self, lanes: Sequence[Lane], epoch_of: Callable[[int], int]) -> None:
         """Say that trials are about to train."""
-        self.tally.begin(lanes)
+        self.progress.begin(lanes)
         self.recorder.write(transitions=[self.move(lane.number, Status.RUNNING, epoch_of) for lane in lanes])
         for listener in self._listeners:
             listener.on_start(lanes)
-
-    def write_reports(self, reports: Sequence[Report], moves: Sequence[Transition]) -> None:
-        """Record what a group reported, and what becomes of its trials."""
-        self.recorder.write(reports, moves)
 
     def show_reports(self, reports: Sequence[Report]) -> None:
         """Tell the listeners."""
@@ -96,7 +168,7 @@ class StudyLog:
 
     def show_end(self, number: int, status: Status) -> None:
         """Tell everybody that a segment of a trial has ended; it is in the record already."""
-        self.tally.end(number, status)
+        self.progress.end(number, status)
         for listener in self._listeners:
             listener.on_end(number, status)
 
@@ -104,3 +176,8 @@ class StudyLog:
         """Return how a trial's status changes, with the time that it owes."""
         seconds = self._seconds.pop(number, 0.0)
         return Transition(number=number, status=status, epoch=epoch_of(number), error=error, seconds=seconds)
+
+
+def _round(seconds: float) -> int:
+    """Return whole seconds, of ten and more only every fifth: it is a guess."""
+    return max(round(seconds), 1) if seconds < 10 else 5 * round(seconds / 5)

@@ -53,6 +53,13 @@ class Packer:
         self._cost: LoadingCost | None = None
         self._tried: set[int] = set()
 
+    @property
+    def may_pack(self) -> bool:
+        """Whether groups could train as a pack, as far as is known of what loading costs."""
+        cost = self._cost
+        is_free = cost is not None and (cost.unit is None or not cost.unit.load_s)
+        return self._packing is not None and not (self._packing is Packing.COST and is_free)
+
     def count_free(self, num_units: int) -> int:
         """Return how many more groups a pack takes in while it trains, where it does."""
         if self._packing is not Packing.COST or self._cost is None or self._cost.unit is None:

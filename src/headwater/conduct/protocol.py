@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from headwater.trials import Brief, Device, DevicePool, Event, Order, Placement
+from headwater.plan.jobs import Part
+from headwater.trials import Brief, Device, DevicePool, Event, Lane, Order, Placement
 
 
 class Conductor(Protocol):
@@ -15,11 +16,25 @@ class Conductor(Protocol):
     with everything that happens, in order. When nothing runs and `place` returns nothing, it is over.
     """
 
+    @property
+    def name(self) -> str:
+        """What the record calls all that it conducts."""
+
     def brief(self, study: str) -> Brief:
         """Return what a worker must know to run placements of this study."""
 
     def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
         """Return what these devices are to do now; each is in one placement at most, and some may stay idle."""
+
+    def list_lanes(self) -> Sequence[Lane] | None:
+        """Return the lanes that wait or train, each from the epoch that it stands at; none where all is done.
+
+        What comes next is asked for if nothing is left. None: it is not known what will come.
+        """
+
+    @property
+    def part(self) -> Part:
+        """Which part of a study with a surrogate the lanes belong to; of any other all are the search."""
 
     def foresee(self) -> float | None:
         """Return how many seconds all that is left takes on what it has now; None where that is open."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from headwater.conduct.grouping import Work
 from headwater.conduct.study_trials import Judgement
-from headwater.conduct.waiting import Work
 from headwater.trials import Lane, Placement, Purpose, TrialGroup
 
 
@@ -18,6 +19,8 @@ class Regrouping:
     """Into how many groups its lanes are cut; None: they are sorted anew, with all that wait."""
     num_devices: int = 1
     """How many devices each of them has."""
+    device: str = ""
+    """The device that they wait for; "": the one that they had."""
 
 
 @dataclass(slots=True)
@@ -33,7 +36,8 @@ class RunningGroup:
     """How many they train in all; 0 while that is not known."""
     loners: list[Lane] = field(default_factory=list)
     """Lanes that have left to be placed anew, and wait for their states to be saved."""
-
+    since_s: float | None = None
+    """When it has reported last, or begun; None before that."""
     epoch_s: float = 0.0
     """How long its last epoch took; 0 while that is not known."""
     judgement: Judgement | None = None
@@ -52,15 +56,32 @@ class RunningGroup:
         return self.select(self.numbers)
 
     @property
+    def has_shrunk(self) -> bool:
+        """Whether it is smaller than when it began, and can go on elsewhere."""
+        return 0 < len(self.numbers) < len(self.group) and self.num_epochs > 0
+
+    @property
+    def end_epoch(self) -> int:
+        """The epoch at which it ends, or pauses."""
+        ends = [lane.until for lane in self.lanes if lane.until is not None]
+        return min([*ends, self.num_epochs or self.epoch]) if ends or self.num_epochs else self.epoch
+
+    @property
     def unrecorded(self) -> tuple[Lane, ...]:
         """The lanes that are still in it, or have left it and are not recorded where they stand."""
         if self.judgement is not None:
             return self.select(self.judgement.numbers)
         return self.select([*self.numbers, *(lane.number for lane in self.loners)])
 
+    def time_epoch(self, now_s: float) -> None:
+        """Take in that it reports now."""
+        self.epoch_s = 0.0 if self.since_s is None else now_s - self.since_s
+        self.since_s = now_s
+
     def select(self, numbers: Sequence[int]) -> tuple[Lane, ...]:
         """Return the lanes of these trials."""
-        return tuple(lane for lane in self.group.lanes if lane.number in numbers)
+        chosen = frozenset(numbers)
+        return tuple(lane for lane in self.group.lanes if lane.number in chosen)
 
 
 @dataclass(slots=True)
@@ -72,6 +93,29 @@ class RunningPlacement:
     groups: dict[int, RunningGroup] = field(default_factory=dict)
     is_leaving: bool = False
     """Whether its groups leave at their next reports, so that none joins them."""
+    since_s: float | None = None
+    """Since when the same trials have sat on its devices; None while it gets ready to train."""
+    seated: tuple[int, ...] = ()
+    """Which these are."""
+    is_lent: bool = False
+    """Whether its device is lent, and only has the time that its owner leaves."""
+
+    @classmethod
+    def start(cls, placement: Placement, work: Work, now_s: float, *, is_lent: bool = False) -> RunningPlacement:
+        """Return the placement as it starts.
+
+        What trains begins with its first group, so that getting ready counts as idle; what is measured, now.
+        """
+        since_s = None if placement.purpose is Purpose.TRAIN else now_s
+        running = cls(placement, work, since_s=since_s, is_lent=is_lent)
+        running.add(placement.groups)
+        running.seated = running.numbers
+        return running
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether one of its groups trains."""
+        return any(group.since_s is not None for group in self.groups.values())
 
     @property
     def is_pack(self) -> bool:
@@ -101,35 +145,5 @@ class RunningPlacement:
         self.groups |= {group.key: RunningGroup.start(group) for group in groups}
 
 
-class RunningPlacements:
-    """All placements that run now, by their keys."""
-
-    def __init__(self) -> None:
-        self._placements: dict[int, RunningPlacement] = {}
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._placements
-
-    def __getitem__(self, key: int) -> RunningPlacement:
-        return self._placements[key]
-
-    def get(self, key: int) -> RunningPlacement | None:
-        """Return a placement; None where it is over."""
-        return self._placements.get(key)
-
-    def __iter__(self) -> Iterator[RunningPlacement]:
-        return iter(list(self._placements.values()))
-
-    def trains_beside(self, running: RunningPlacement) -> bool:
-        """Tell whether another placement trains: not measures."""
-        return any(other is not running and other.work.purpose is Purpose.TRAIN for other in self)
-
-    def add(self, placement: Placement, work: Work) -> None:
-        """Take in a placement."""
-        running = RunningPlacement(placement, work)
-        running.add(placement.groups)
-        self._placements[placement.key] = running
-
-    def remove(self, key: int) -> RunningPlacement:
-        """Take in that a placement is over."""
-        return self._placements.pop(key)
+RunningPlacements: TypeAlias = Collection[RunningPlacement]
+"""All that run now."""

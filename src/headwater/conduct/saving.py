@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from headwater.conduct.best_trial import BestTrial
 from headwater.store import StateFiles
-from headwater.trials import Objective, Report, Saved, Status, TrialRecord
+from headwater.trials import INFEASIBLE, Objective, Report, Saved, Status, TrialRecord
 
 SAVING_SHARE = 0.03
 """How much of the time saving may take, where nobody has said how often."""
 
 
-class SavingRule:
-    """How often trials that go on are saved: after so many epochs, or as often as takes next to no time."""
+class TrialStates:
+    """Says which trials are saved and kept, and knows which states there are.
 
-    def __init__(self, every: int | str | None, clock: Callable[[], float]) -> None:
+    Trials that go on are saved after so many epochs, or as often as takes next to no time. Kept are the weights of the
+    best of those that have ended, compared by their last reports, as a result does.
+    """
+
+    def __init__(
+        self,
+        files: StateFiles,
+        objective: Objective,
+        known: Sequence[TrialRecord] = (),
+        *,
+        every: int | str | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.files = files
+        self._objective = objective
+        self._best = files.kept_number
+        self._last: dict[int, Mapping[str, float]] = {
+            record.number: {} if record.status is Status.FAILED else record.metrics for record in known
+        }
+        """What each trial reported last; nothing of those that have failed."""
         self._every = every
         self._clock = clock
-        self._begin = clock()
-        self._seconds = 0.0
+        self._begin_s = clock()
+        self._saving_s = 0.0
+        for record in known:
+            if record.status.is_final:
+                self._clear_up(record)
 
     def is_due(self, epoch: int) -> bool:
         """Tell whether trials that go on should be saved after this epoch."""
         if isinstance(self._every, int):
             return epoch % self._every == 0
-        return self._every is not None and self._seconds <= SAVING_SHARE * (self._clock() - self._begin)
+        return self._every is not None and self._saving_s <= SAVING_SHARE * (self._clock() - self._begin_s)
 
-    def count(self, seconds: float) -> None:
-        """Take in how long saving took."""
-        self._seconds += seconds
-
-
-class TrialStates:
-    """Says which trials are saved and kept, and knows which states there are."""
-
-    def __init__(
-        self, files: StateFiles, rule: SavingRule, objective: Objective, known: Sequence[TrialRecord] = ()
-    ) -> None:
-        self.files = files
-        self.rule = rule
-        self._objective = objective
-        self._best = BestTrial(objective, known, files.kept_number)
-        for record in known:
-            if record.status.is_final:
-                self._clear_up(record)
-
-    def see(self, number: int, value: float) -> None:
+    def see(self, report: Report) -> None:
         """Take in what a trial reported last."""
-        self._best.see(number, value)
+        self._last[report.number] = report.metrics
 
     def choose_saved(self, reports: Sequence[Report], statuses: Mapping[int, Status], *, is_due: bool) -> list[int]:
         """Return which of the trials that reported are to be saved: those that pause, and those that go on if due."""
@@ -59,19 +61,21 @@ class TrialStates:
 
     def choose_kept(self, ended: Sequence[Report]) -> int | None:
         """Return the best of the trials that end with these reports, if it is the best so far."""
-        return self._best.update({report.number: report.metrics[self._objective.metric] for report in ended})
+        self._last |= {report.number: report.metrics for report in ended}
+        numbers = [report.number for report in ended if self._merit(report.number)[1] < INFEASIBLE]
+        best = min(numbers, key=lambda number: (self._merit(number), number), default=None)
+        return best if best is not None and self._is_best(best) else None
 
     def leave_out_overtaken(self, event: Saved) -> Saved:
         """Return what was written but for weights that are no longer the best, where the better ones are there."""
-        best = self._best.number
-        if event.kept is None or event.kept[0] == best or self.files.kept_number != best:
+        if event.kept is None or event.kept[0] == self._best or self.files.kept_number != self._best:
             return event
         self.files.remove_kept(*event.kept)
         return replace(event, kept=None)
 
     def take_saved(self, event: Saved) -> None:
         """Take in what was written, now that it is recorded."""
-        self.rule.count(event.seconds)
+        self._saving_s += event.seconds
         self.files.add(event.epochs)
         if event.kept is not None:
             self.files.set_kept(*event.kept)
@@ -85,7 +89,7 @@ class TrialStates:
 
     def fail(self, number: int) -> None:
         """Take in that a trial has failed: it cannot be the best."""
-        self._best.see(number, math.nan)
+        self._last[number] = {}
 
     def _clear_up(self, record: TrialRecord) -> None:
         """Drop what a run that broke off has left of a trial that had ended: an older state is not what it came to."""
@@ -102,5 +106,18 @@ class TrialStates:
 
     def _keep_saved(self, number: int) -> None:
         """Keep a trial's saved state as the best if it is that."""
-        if number == self.files.kept_number or self._best.replace(number):
+        if number == self.files.kept_number or (number != self._best and self._is_best(number)):
             self.files.keep_saved(number)
+
+    def _is_best(self, number: int) -> bool:
+        """Tell whether a trial is the best, which it is from now on if its last value is better."""
+        if number != self._best and self._is_better(number, self._best):
+            self._best = number
+        return number == self._best
+
+    def _is_better(self, number: int, other: int | None) -> bool:
+        merit, others = self._merit(number), self._merit(other)
+        return merit[1] < INFEASIBLE and (others[1] == INFEASIBLE or merit < others)
+
+    def _merit(self, number: int | None) -> tuple[float, float]:
+        return self._objective.merit({} if number is None else self._last.get(number, {}))

@@ -12,14 +12,14 @@ from headwater.conduct.grouping import Grouper, Tell
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
 from headwater.conduct.packing import HURRIED_UNITS, MAX_UNITS, Packer
-from headwater.conduct.saving import SavingRule, TrialStates
-from headwater.conduct.spans import SpanLog
+from headwater.conduct.saving import TrialStates
 from headwater.conduct.waiting import WaitingLanes
 from headwater.plan import Packing
 from headwater.plan.allocation import Policy
+from headwater.plan.surface import Surface
 from headwater.search import Searcher
 from headwater.store import KEPT, Recorder, StateFiles
-from headwater.trials import Brief, Learnt, Objective, Silence, TrialRecord, Watcher
+from headwater.trials import Brief, ChosenWay, Learnt, Objective, Silence, TrialRecord, Watcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +68,13 @@ def open_states(setup: StudySetup) -> TrialStates:
 
     info = setup.recorder.info
     every = setup.save_every if setup.recorder.store.is_shared else None
-    rule = SavingRule(every, setup.limits.deadline.clock)
-    return TrialStates(StateFiles(setup.brief.states, note_kept), rule, Objective(info.metric, info.mode), setup.known)
-
-
-def open_spans(setup: StudySetup) -> SpanLog:
-    """Return what makes spans of events, in seconds since the run began."""
-    return SpanLog(setup.recorder.info.name, setup.origin_s, setup.recorder.add_span, setup.absences)
+    return TrialStates(
+        StateFiles(setup.brief.states, note_kept),
+        Objective(info.metric, info.mode),
+        setup.known,
+        every=every,
+        clock=setup.limits.deadline.clock,
+    )
 
 
 def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:
@@ -90,6 +90,20 @@ def open_waiting(setup: StudySetup, tell: Tell) -> WaitingLanes:
         learnt=setup.learnt,
     )
     return WaitingLanes(grouper, packer)
+
+
+def record_learnt(
+    setup: StudySetup, grouper: Grouper, surface: Surface, ways: Sequence[ChosenWay] = (), *, is_new: bool
+) -> None:
+    """Write down what is known of the function by now, where there is news, for later runs of this study and of others.
+
+    The ways of computing are those that were chosen since.
+    """
+    grouper.take_ways(ways)
+    if ways or is_new or surface.has_news:
+        surface.has_news = False
+        text = surface.hand_on(grouper.learnt).to_json(setup.brief.space.options)
+        setup.recorder.add_fact(name_learnt(setup.brief.device), text)
 
 
 def name_learnt(device: str) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
 from headwater.conduct.study_conductor import StudyConductor
+from headwater.plan.jobs import Part
 from headwater.space import Config
 from headwater.trials import (
     Brief,
@@ -112,6 +113,19 @@ class Measuring:
                 seconds_left=self._seconds_left,
             )
         ]
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self._brief.study
+
+    def list_lanes(self) -> None:
+        """Return nothing: what comes after it is open."""
+
+    @property
+    def part(self) -> Part:
+        """What comes after it."""
+        return Part.SEARCH
 
     def foresee(self) -> float | None:
         """Return nothing: nobody has timed it."""

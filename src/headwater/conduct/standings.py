@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from headwater.store import StudyInfo
-from headwater.trials import Objective, Report, Status, TrialRecord
+from headwater.trials import Report, Status, TrialRecord
 
 
 class Standings:
@@ -17,49 +17,54 @@ class Standings:
     """
 
     def __init__(self, info: StudyInfo, known: Sequence[TrialRecord] = ()) -> None:
-        self._objective = Objective(info.metric, info.mode)
+        self._objective = info.objective
         self._num_seeds = info.num_seeds
-        self._curves: dict[int, dict[int, float]] = {}
-        self._values: dict[int, float] = {}
+        self._names = info.objective.names
+        self._curves: dict[int, dict[int, Mapping[str, float]]] = {}
+        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._merits: dict[int, tuple[float, float]] = {}
         self._failed: set[int] = set()
         self._best: int | None = None
         self._is_stale = False
         for record in known:
             for report in record.history:
-                self.see(record.number, report.epoch, report.metrics.get(info.metric, math.nan))
+                self.see(report)
             if record.status is Status.FAILED:
                 self.fail(record.number)
 
     @property
     def is_empty(self) -> bool:
         """Whether no trial has reported the metric yet."""
-        return not self._curves
+        return not self._metrics
 
     @property
     def best(self) -> tuple[int, float] | None:
         """The best trial and its value; of equals, the lowest number."""
         if self._is_stale:
-            self._best = min(filter(self._is_sound, self._values), key=self._merit, default=None)
+            self._best = min(filter(self._is_sound, self._metrics), key=self._merit, default=None)
             self._is_stale = False
-        return None if self._best is None else (self._best, self._values[self._best])
+        return None if self._best is None else (self._best, self._metrics[self._best][self._objective.metric])
 
-    def see(self, number: int, epoch: int, value: float) -> None:
+    def see(self, report: Report) -> None:
         """Take in what a trial, or a replica of one, reported last."""
-        if self._num_seeds == 1:
-            self._curves[number] = {epoch: value}
-        else:
-            self._curves.setdefault(number, {})[epoch] = value
-        trial = number // self._num_seeds
-        first = trial * self._num_seeds
-        curves = [self._curves.get(first + replica, {}) for replica in range(self._num_seeds)]
-        shared = [reported for reported in curves[0] if all(reported in curve for curve in curves)]
-        self._values[trial] = fmean(curve[shared[-1]] for curve in curves) if shared else math.nan
+        trial = report.number // self._num_seeds
+        last = [report.metrics] if self._num_seeds == 1 else self._find_last(trial, report)
+        self._metrics[trial] = {name: fmean(one.get(name, math.nan) for one in last) for name in self._names}
+        self._merits[trial] = self._objective.merit(self._metrics[trial])
         self._compare(trial)
 
     def fail(self, number: int) -> None:
         """Take in that a trial, or a replica of one, has failed."""
         self._failed.add(number // self._num_seeds)
         self._is_stale |= self._best == number // self._num_seeds
+
+    def _find_last(self, trial: int, report: Report) -> Sequence[Mapping[str, float]]:
+        """Take in what a replica reported, and return what all of its trial have at the last epoch that all have."""
+        self._curves.setdefault(report.number, {})[report.epoch] = report.metrics
+        first = trial * self._num_seeds
+        curves = [self._curves.get(first + replica, {}) for replica in range(self._num_seeds)]
+        shared = [reported for reported in curves[0] if all(reported in curve for curve in curves)]
+        return [curve[shared[-1]] for curve in curves] if shared else [{}]
 
     def _compare(self, trial: int) -> None:
         """Take in that a trial has another value: all are compared again only where the best may have become worse."""
@@ -70,15 +75,25 @@ class Standings:
             self._best = trial if is_better else self._best
 
     def _is_sound(self, trial: int) -> bool:
-        return trial not in self._failed and math.isfinite(self._values[trial])
+        return trial not in self._failed and math.isfinite(self._metrics[trial][self._objective.metric])
 
-    def _merit(self, trial: int) -> tuple[float, int]:
-        return self._objective.score(self._values[trial]), trial
+    def _merit(self, trial: int) -> tuple[float, float, int]:
+        return *self._merits[trial], trial
 
     def has_reached(self, target: float) -> bool:
-        """Tell whether the best trial is as good as the target."""
-        score = self._objective.score
-        return self.best is not None and score(self.best[1]) <= score(target)
+        """Tell whether the best trial is as good as the target, and keeps to the constraints."""
+        if self.best is None:
+            return False
+        violation, score = self._objective.merit(self._metrics[self.best[0]])
+        return not violation and score <= self._objective.score(target)
+
+
+def explain_silence(metric: str) -> str:
+    """Say that a training function came to its end without a report, and what to do."""
+    return (
+        f"the training function came to its end without a report; call trial.report({metric}=...) at the end of every "
+        f"epoch, or return the value of {metric!r} once it is done"
+    )
 
 
 def explain_lack(metric: str, report: Report) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import StudyLog
-from headwater.conduct.opening import TrialOpener
 from headwater.conduct.saving import TrialStates
 from headwater.conduct.standings import explain_lack
-from headwater.errors import StudyError
+from headwater.errors import StoreError, StudyError
 from headwater.search import Dropping, Searcher
 from headwater.trials import Decision, Lane, Report, Saved, Segment, Status, TrialRecord
 
+COPY = "copy: "
+"""Begins the key of the fact that says which trial, at which epoch, a trial is a copy of."""
 OPENED_AHEAD = 1024
 """So many trials are opened at a time: enough for groups of every kind, however many the study is to have."""
 
@@ -37,7 +38,11 @@ class Judgement:
 
 
 class StudyTrials:
-    """Knows where every trial stands, and decides what becomes of it."""
+    """Knows where every trial stands, opens it from there, and decides what becomes of it.
+
+    New trials are opened from the start or from a parent's state, known ones from their own. A trial whose state is
+    missing, damaged or not the one that the record knows of starts again, and it is told.
+    """
 
     def __init__(
         self,
@@ -48,45 +53,67 @@ class StudyTrials:
         known: Sequence[TrialRecord] = (),
     ) -> None:
         self.lanes: dict[int, Lane] = {}
-        """The trials that are open, as they ride in groups."""
+        """The trials that were opened, as they ride in groups."""
+        self._standing: set[int] = set()
+        """Those whose segments have not ended."""
         self.num_epochs = 0
         """How many epochs a trial trains, as far as its function has said so."""
         self._searcher = searcher
         self._take_dropped = searcher.take_dropped if isinstance(searcher, Dropping) else tuple
         self._limits = limits
         self._log = log
+        self._recorder = recorder = log.recorder
         self._states = states
-        self._metric = log.recorder.info.metric
+        self._metric = recorder.info.metric
         self._epochs = {record.number: record.epochs for record in known}
-        self._opener = TrialOpener(log.recorder, states.files, log.tell, self._epochs, known)
+        self._recorded = {record.number for record in known}
+        self._under_way = {record.number for record in known if record.history}
+        facts = recorder.store.facts(recorder.info.id) if known else {}
+        self._copied = {key: fact for key, fact in facts.items() if key.startswith(COPY)}
         self._decided: dict[int, tuple[int, Status]] = {}
+        self._seconds = {record.number: record.seconds for record in known}
+        self._objective = recorder.info.objective
+        self._bests: dict[int, float] = {}
+        for report in (report for record in known for report in record.history):
+            self._judge(report)
 
     def open_more(self, num_waiting: int) -> list[Lane]:
         """Ask the searcher what comes next where few lanes wait, and return what can train now."""
         segments = self._propose(num_waiting)
         if not segments:
             return []
-        lanes = self._opener.open(segments)
+        lanes = list(map(self._open, segments))
+        new = self._recorder.add([lane for lane in lanes if lane.number not in self._recorded])
+        coded = {lane.number: lane for lane in new}
+        lanes = [coded.get(lane.number, lane) for lane in lanes]
         for lane in lanes:
+            self._recorded.add(lane.number)
             self._epochs.setdefault(lane.number, lane.start_epoch)
         self.lanes |= {lane.number: lane for lane in lanes}
+        self._standing.update(lane.number for lane in lanes)
         self._log.write_start(lanes, self.epoch_of)
         return lanes
 
+    def list_standing(self) -> list[Lane]:
+        """Return the trials that are open, each from the epoch that it stands at."""
+        return [replace(self.lanes[number], start_epoch=self.epoch_of(number)) for number in sorted(self._standing)]
+
     def reopen(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Return lanes that are to run again as they go on from what was saved of them since they began."""
-        reopened = self._opener.reopen(lanes)
+        """Return lanes that are to run again as they go on: from their last states, or from the beginning."""
+        reopened = [replace(lane, start_epoch=self._find_last(lane)) for lane in lanes]
         self.lanes |= {lane.number: lane for lane in reopened}
         return reopened
 
-    def judge(self, reports: Sequence[Report]) -> Judgement:
-        """Decide what becomes of the lanes of a group that report."""
+    def judge(self, reports: Sequence[Report], seconds: float = 0.0) -> Judgement:
+        """Decide what becomes of the lanes of a group that report, so many seconds after they reported before."""
+        for report in reports:
+            self._seconds[report.number] = self._seconds.get(report.number, 0.0) + seconds
         fresh = [report for report in reports if report.epoch > self.epoch_of(report.number)]
         statuses = {report.number: self._decide_once(report) for report in fresh}
         failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
         errors = {report.number: explain_lack(self._metric, report) for report in failed}
         fresh = [report for report in fresh if report.number not in errors]
-        is_due = self._states.rule.is_due(reports[0].epoch)
+        is_due = self._states.is_due(reports[0].epoch)
         ended = [one for one in fresh if statuses[one.number].is_final or one.epoch >= self.num_epochs]
         return Judgement(
             numbers=tuple(report.number for report in reports),
@@ -94,7 +121,7 @@ class StudyTrials:
             leaving={number: status for number, status in statuses.items() if status is not Status.RUNNING},
             errors=errors,
             saved=tuple(self._states.choose_saved(reports, statuses, is_due=is_due)),
-            kept=self._states.choose_kept(ended),
+            kept=self._states.choose_kept([self._judge(report) for report in ended]),
         )
 
     def commit(self, judgement: Judgement, saved: Saved | None = None) -> None:
@@ -107,7 +134,7 @@ class StudyTrials:
         saved = None if saved is None else self._states.leave_out_overtaken(saved)
         if saved is not None and saved.kept is not None:  # before it is recorded that its trial has ended
             self._states.files.note_kept(*saved.kept)
-        self._log.recorder.write(judgement.fresh, moves)
+        self._recorder.write(judgement.fresh, moves)
         for number in judgement.numbers:
             self._decided.pop(number, None)
         if saved is not None:
@@ -119,10 +146,13 @@ class StudyTrials:
     def finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         """Take in that the training function came to its end for these, or raised."""
         moves = [self._log.move(lane.number, status, self.epoch_of, error) for lane in lanes]
-        self._log.recorder.write(transitions=moves)
+        self._recorder.write(transitions=moves)
         for lane in lanes:
             self._end(lane.number, status)
-        self._log.pulse()
+
+    def epoch_of(self, number: int) -> int:
+        """Return how many epochs of a trial are recorded."""
+        return self._epochs.get(number, 0)
 
     def _propose(self, num_waiting: int) -> Sequence[Segment]:
         """Return new segments, and let go of what the searcher will not come back to."""
@@ -131,11 +161,72 @@ class StudyTrials:
         segments = self._searcher.propose(OPENED_AHEAD - num_waiting)
         dropped: Sequence[int] = self._take_dropped()
         moves = [self._log.move(number, Status.STOPPED, self.epoch_of) for number in dropped]
-        self._log.recorder.write(transitions=moves)
+        self._recorder.write(transitions=moves)
         for number in dropped:
             self._states.drop(number)
             self._log.show_end(number, Status.STOPPED)
         return segments
+
+    def _open(self, segment: Segment) -> Lane:
+        info = self._recorder.info
+        return Lane(
+            number=segment.number,
+            config=segment.config,
+            seed=info.seed + segment.number % info.num_seeds,  # the study's, or one of several, by replica
+            until=segment.until,
+            start_epoch=self._find_start(segment),
+        )
+
+    def _find_start(self, segment: Segment) -> int:
+        """Return the epoch that a trial goes on from, its parent's state being its own by then."""
+        number, files = segment.number, self._states.files
+        parent, since = self._find_origin(segment)
+        is_expected = number in self._under_way or number in files
+        self._under_way.discard(number)
+        if not is_expected and parent is None:
+            return 0
+        try:
+            if not is_expected and parent is not None:
+                return self._inherit(number, parent, since)
+            return files.find_epoch(number, max(self.epoch_of(number), since))
+        except StoreError as error:
+            files.drop(number)
+            return self._start_again(number, parent, since, error)
+
+    def _start_again(self, number: int, parent: int | None, since: int, reason: StoreError) -> int:
+        """Take the parent's state once more where it is still the same, or none."""
+        try:
+            if parent is not None and number in self._recorded:
+                return self._inherit(number, parent, since)
+        except StoreError as error:
+            reason = error
+        self._log.tell(f"trial {number} starts again from the beginning: {reason}")
+        return 0
+
+    def _inherit(self, number: int, parent: int, since: int) -> int:
+        """Give a trial the state that its parent had at the epoch of the copy, and no other."""
+        self._states.files.inherit(number, parent, since)
+        return since
+
+    def _find_origin(self, segment: Segment) -> tuple[int | None, int]:
+        """Return which trial a segment's is a copy of, and its epoch then; recorded when it is copied."""
+        key = f"{COPY}{segment.number}"
+        if segment.parent is None and key not in self._copied:
+            return None, 0
+        if key not in self._copied:
+            origin = {"parent": segment.parent, "epoch": self.epoch_of(segment.parent or 0)}
+            if segment.number in self._recorded:
+                origin["epoch"] = -1  # by a version that did not record it: no state is known to be the right one
+            self._copied[key] = origin
+            self._recorder.add_fact(key, origin)
+        return self._copied[key]["parent"], self._copied[key]["epoch"]
+
+    def _find_last(self, lane: Lane) -> int:
+        """Return the epoch of a lane's last state that can be used; 0 where there is none."""
+        try:
+            return self._states.files.find_epoch(lane.number, max(self.epoch_of(lane.number), lane.start_epoch))
+        except StoreError:
+            return 0
 
     def _decide_once(self, report: Report) -> Status:
         """Decide, unless that was done for this report before: its group was lost before it was recorded."""
@@ -149,28 +240,40 @@ class StudyTrials:
         """Return the trial's status after this report; without the metric, it has failed."""
         value = report.metrics.get(self._metric)
         if value is None:
-            if self._log.tally.standings.is_empty:
+            if self._log.progress.standings.is_empty:
                 raise StudyError(explain_lack(self._metric, report))
             return Status.FAILED
-        decision = self._searcher.observe(report)
-        self._log.tally.see(report)
-        self._states.see(report.number, value)
+        judged = self._judge(report)
+        decision = self._searcher.observe(judged)
+        self._log.progress.see(judged)
+        self._states.see(judged)
         if not math.isfinite(value) or decision is Decision.STOP:
             return Status.STOPPED
         if self._limits.max_epochs is not None and report.epoch >= self._limits.max_epochs:
             return Status.COMPLETED
+        if self._limits.trial_timeout is not None and self._is_overdue(report.number, self._limits.trial_timeout):
+            return Status.STOPPED
         until = self.lanes[report.number].until
         reached = until is not None and report.epoch >= until
         return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
 
+    def _judge(self, report: Report) -> Report:
+        """Return the report with the value that counts."""
+        return report if self._objective.judge == "last" else self._objective.judge_report(report, self._bests)
+
+    def _is_overdue(self, number: int, timeout: float) -> bool:
+        """Tell whether a trial has trained for longer than it may, and say so."""
+        seconds = self._seconds[number]
+        if seconds > timeout:
+            text = f"stopped after {seconds:.1f} s of training: a trial has {timeout:g} s (trial_timeout)"
+            self._log.tell(text, [self.lanes[number]])
+        return seconds > timeout
+
     def _end(self, number: int, status: Status) -> None:
+        self._standing.discard(number)
         self._searcher.finish(number, status)
         if status is Status.FAILED:  # whatever it reported before
             self._states.fail(number)
         if status.is_final:
             self._states.drop(number)
         self._log.show_end(number, status)
-
-    def epoch_of(self, number: int) -> int:
-        """Return how many epochs of a trial are recorded."""
-        return self._epochs.get(number, 0)

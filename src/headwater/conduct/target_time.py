@@ -11,6 +11,11 @@ MARGIN = 1.2
 """How much longer than its steps the target is expected to take, for evaluation and the unforeseen."""
 START_S = 2.0
 """What it takes besides: to be opened and placed, to build its model, to save and keep what it has become."""
+TARGETS_SHARE = 0.5
+"""So much of a study's time may go into targets where only that ends it: more trials gain less and less, and what one
+target comes to is partly chance."""
+MOST_ROUNDS = 4
+"""So many targets train one after the other on a device at most."""
 
 
 class TargetTime:
@@ -62,6 +67,16 @@ class TargetTime:
             if not self.fits:
                 self._tell(self.explain())
         return MARGIN * self.seconds + START_S if self.fits and self.seconds else 0.0
+
+    def reserve_several(self, num_steps: float) -> float:
+        """Return how many seconds to keep for targets, where a search goes on until its time is over."""
+        one_s = self.reserve(num_steps)
+        share_s = TARGETS_SHARE * (self._deadline.seconds or 0.0)
+        return max(1, min(MOST_ROUNDS, int(share_s / one_s))) * one_s if one_s else 0.0
+
+    def count_beside(self, num_devices: int) -> int:
+        """Return how many targets fit into the time left if each has a device of its own, at least one."""
+        return num_devices * self.count_fitting(MOST_ROUNDS)
 
     def _decide(self) -> None:
         self.fits = self.seconds <= self._deadline.seconds_left

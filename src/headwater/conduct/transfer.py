@@ -14,19 +14,24 @@ from typing import Any, TypeAlias
 from headwater.conduct.protocol import Conductor
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
+from headwater.plan.jobs import Part
 from headwater.trials import (
     Brief,
     Device,
     DevicePool,
     Ended,
     Event,
+    Lane,
     Learnt,
     Lost,
     Measured,
+    Noted,
     Order,
     Placement,
     Reported,
     Result,
+    Spending,
+    Spent,
 )
 
 OpenStage: TypeAlias = Callable[[StageSpec], Stage]
@@ -43,6 +48,8 @@ class TransferConductor:
     def __init__(self, steps: TransferSteps, open_stage: OpenStage) -> None:
         self.result: Result | None = None
         """What came of it all, at the end."""
+        self.spending: Spending | None = None
+        """What the nodes cost that it ran on; None where nobody counts that."""
         self._steps = steps
         self._open_stage = open_stage
         self._script = steps.run()
@@ -61,6 +68,7 @@ class TransferConductor:
         self._num_starts = 0
         self._learnt = Learnt()
         self._stop_reason: str | None = None
+        self._unheard: list[Noted] = []
 
     @property
     def stop_reason(self) -> str | None:
@@ -90,11 +98,13 @@ class TransferConductor:
             return []
         self._awaited = frozenset()
         while left and self._active is not None:
+            start = self._place_start(left)
+            placements, left = placements + start, left[len(start) :]
             found = self._place_one(self._conductor_of(self._active), left)
             placements += found
             used = {name for placement in found for name in placement.devices}
             left = [device for device in left if device.name not in used]
-            if found or self._conductor_of(self._active).is_running:
+            if found or self._conductor_of(self._active).is_running or self._awaits_start:
                 break
             self._go_on(self._close_active())
             if not self._awaited <= {device.name for device in idle}:
@@ -102,20 +112,66 @@ class TransferConductor:
         return placements + self._place_target(left)
 
     def hear(self, event: Event) -> Order | None:
-        """Pass on what happened to whose it is."""
+        """Pass on what happened to whose it is; what nodes cost and do is told of the first study that is open."""
+        if isinstance(event, Spent):
+            self._hear_spending(event)
+            return None
+        if isinstance(event, Noted) and event.key not in self._owners:
+            self._unheard.append(event)
+            self._pass_on()
+            return None
         owner = self._owners[event.key]
+        if owner is self._steps.start_measuring:
+            order = owner.hear(event)
+            if not owner.is_running:
+                self._steps.take_start()
+            return order
         self._parting = event.device if isinstance(event, Ended | Measured) else ""
         if isinstance(event, Lost):
             self._awaited = frozenset()
-        is_ahead = self._target is not None and owner is self._target.conductor
-        if is_ahead and isinstance(event, Reported) and self._is_searching and self._active_waits:
-            self._target.conductor.regroup()  # type: ignore[union-attr]  # it is one
+        if self._target is not None and owner is self._target.conductor and isinstance(event, Reported):
+            self._reconsider(self._target)
         return owner.hear(event)
+
+    def _hear_spending(self, event: Spent) -> None:
+        """Have what nodes cost written down with the search, whichever part it is spent on."""
+        self.spending = event.spending
+        if self._stages:
+            self._stages[0].conductor.hear(event)
+        self._pass_on()
+        if not (self._is_searching and self._stages):
+            self._steps.record_spending(event.spending)
+
+    def _pass_on(self) -> None:
+        """Have a stage note what belongs to none, as soon as one is open."""
+        while self._stages and self._unheard:
+            self._stages[0].conductor.hear(self._unheard.pop(0))
 
     def refuse(self) -> None:
         """Take stages out of the record again that are refused before a trial has reported."""
         for stage in self._stages:
             stage.refuse()
+
+    @property
+    def name(self) -> str:
+        """What the record calls the whole."""
+        return str(self._steps.name)
+
+    def list_lanes(self) -> list[Lane] | None:
+        """Return the lanes of the part at hand; nothing while it is measured what comes, or it is about to."""
+        if self._active is None:
+            return []
+        lanes = self._active.conductor.list_lanes() if isinstance(self._active, Stage) else None
+        return lanes or ([] if lanes is not None and self._is_target else None)
+
+    @property
+    def part(self) -> Part:
+        """Which part the lanes belong to, or those that come next where none are left."""
+        if self._is_target:
+            return Part.TARGET
+        present = Part.SEARCH if self._spec is None or self._is_searching else Part.CHECK
+        is_done = isinstance(self._active, Stage) and not self._active.conductor.list_lanes()
+        return Part(present + 1) if is_done else present
 
     def foresee(self) -> float | None:
         """Return nothing: how long the target takes is open."""
@@ -165,6 +221,16 @@ class TransferConductor:
     def _active_waits(self) -> bool:
         return isinstance(self._active, Stage) and self._active.conductor.has_waiting
 
+    @property
+    def _awaits_start(self) -> bool:
+        """Whether what comes after the search must wait for the look at first steps beside it."""
+        return self._steps.start_measuring is not None and self._stop_reason is None
+
+    def _place_start(self, idle: Sequence[Device]) -> list[Placement]:
+        """Have first steps looked at, once; the search has the other devices meanwhile."""
+        measuring = self._steps.start_measuring
+        return [] if measuring is None else self._place_one(measuring, idle)
+
     def _take_in(self, names: set[str]) -> None:
         """Have the target, once it is settled, be placed anew when devices come."""
         has_more, self._known = bool(self._known) and not names <= self._known, self._known | names
@@ -181,7 +247,10 @@ class TransferConductor:
         return active if isinstance(active, Measuring) else active.conductor
 
     def _place_one(self, conductor: Any, idle: Sequence[Device]) -> list[Placement]:  # Any: as above
-        placements: list[Placement] = conductor.place(idle)
+        num_known = len(self._known)
+        placements: list[Placement] = [
+            replace(one, num_devices=max(one.num_devices, num_known)) for one in conductor.place(idle)
+        ]
         self._owners |= {placement.key: conductor for placement in placements}
         self._briefs |= {placement.study: conductor for placement in placements}
         return placements
@@ -194,7 +263,7 @@ class TransferConductor:
         assert active is not None
         try:
             active.conductor.close()
-            learnt = active.conductor.learning.learnt  # how many lanes, and devices, pay depends on the width
+            learnt = active.conductor.learnt  # how many lanes, and devices, pay depends on the width
             self._learnt = self._learnt.merge(replace(learnt, profiles=(), times=()))
             return active.finish()
         finally:
@@ -238,12 +307,27 @@ class TransferConductor:
             self._give_up_target()
             self._num_starts += 1
             self._target = self._open(wanted)
-        return self._place_one(self._target.conductor, idle[:1]) if self._target is not None else []
+        return self._place_one(self._target.conductor, self._choose_one(idle)) if self._target is not None else []
+
+    def _choose_one(self, idle: Sequence[Device]) -> Sequence[Device]:
+        """Return the device that the target is to have ahead of time: the fastest, or the slowest if others wait."""
+        if not isinstance(self._active, Stage) or len(idle) < 2:
+            return idle[:1]
+        order = self._active.conductor.order_devices(idle)
+        return order[-1:] if self._active_waits else order[:1]
+
+    def _reconsider(self, target: Stage) -> None:
+        """Have a target that trains ahead of time leave where lanes wait for its device, or where another is wanted."""
+        if self._is_searching and self._active_waits:
+            target.conductor.regroup()
+        elif self._num_starts < MOST_STARTS:
+            wanted = self._steps.find_eager_target()
+            if wanted is not None and wanted.name != target.name:
+                self._give_up_target()
 
     def _give_up_target(self) -> None:
         """Have the target that was started ahead of time end with its next report: it is another trial's."""
         if self._target is not None:
-            self._steps.note_replaced()
             self._target.conductor.end.stop_reason = REPLACED
             self._leaving.append(self._target)
             self._target = None

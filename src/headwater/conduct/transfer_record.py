@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from headwater.space import Space
+from headwater.space import Config, Space
 from headwater.store import Recorder, open_store
-from headwater.trials import START, StartCheck
+from headwater.trials import NODE_STAYS, SPENDING, START, Spending, StartCheck
 
 
 class TransferRecord:
@@ -24,6 +24,13 @@ class TransferRecord:
             return False
         with open_store(self.storage) as store:
             return any(info.name == name for info in store.studies())
+
+    def read_configs(self, name: str) -> list[Config]:
+        """Return the configurations of a stage that has begun, in their order; none where it has not."""
+        if not self.has(name):
+            return []
+        with open_store(self.storage) as store:
+            return [trial.config for trial in Recorder(store, store.study(name), self._space).trials()]
 
     def read_scale(self, name: str | None) -> int:
         """Return the scale that was chosen when the study began."""
@@ -44,6 +51,15 @@ class TransferRecord:
         with open_store(self.storage) as store:
             fact = store.fact(store.study(name).id, START)
         return None if fact is None else StartCheck.read(fact)
+
+    def write_spending(self, name: str, spending: Spending) -> None:
+        """Write into the record of the search what the whole has cost, once it is there."""
+        if not self.has(name):
+            return
+        with open_store(self.storage) as store:
+            recorder = Recorder(store, store.study(name), self._space)
+            recorder.add_fact(NODE_STAYS, spending.list_stays())
+            recorder.add_fact(SPENDING, spending.as_json())
 
     def write(self, name: str, target: str | None, notes: Sequence[str], start: StartCheck) -> None:
         """Write into the record of the search what was said between the stages, and which study is the target's."""

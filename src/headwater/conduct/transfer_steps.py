@@ -26,6 +26,7 @@ from headwater.trials import (
     Objective,
     Purpose,
     Result,
+    Spending,
     StartCheck,
     Surrogate,
     TrainingTime,
@@ -81,9 +82,11 @@ class TransferSteps:
         share = setup.surrogate.eager if self._can_be_eager else 1.0
         known = [number for number in (setup.limits.num_trials, self._space.size) if number is not None]
         self._eager = EagerChoice(setup.objective, min(known, default=None), share)
+        self.start_measuring: Measuring | None = None
+        """The look at first steps, which the search need not wait for where there are other devices."""
+        self._start = StartCheck()
         self._has_settled = False
         self._started: list[int] = []
-        self._num_replaced = 0
 
     def run(self) -> Steps[Result]:
         """Go through all stages; those that the record has already are gone on with."""
@@ -92,8 +95,8 @@ class TransferSteps:
             is_new, name = self._setup.is_new, self._setup.name
             scale = (yield from self._choose_scale()) if is_new else self._record.read_scale(name)
             self._surrogate = replace(self._surrogate, scale=scale)
-        self._start = yield from self._check_start()
-        limits = replace(self._limits, reserve=self._time.reserve)
+        self._prepare_start()
+        limits = replace(self._limits, reserve=self._time.reserve_several if self._is_endless else self._time.reserve)
         search: Result = yield replace(
             self._spec(self._scale, self._setup.name, limits),
             lanes=self._setup.lanes,
@@ -120,9 +123,14 @@ class TransferSteps:
         self.name = self.name or self._eager.name
         return replace(self._spec_target(number, [config]), is_watched=False)
 
-    def note_replaced(self) -> None:
-        """Take in that a target which had started was given up."""
-        self._num_replaced += 1
+    def record_spending(self, spending: Spending) -> None:
+        """Write down what the whole has cost."""
+        self._record.write_spending(self.name, spending)
+
+    @property
+    def _is_endless(self) -> bool:
+        """Whether nothing but time ends the search."""
+        return self._limits.num_trials is None and self._space.size is None and self._deadline.seconds is not None
 
     @property
     def _can_be_eager(self) -> bool:
@@ -136,7 +144,8 @@ class TransferSteps:
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
         best, trust = yield from RankingCheck(search, self._surrogate, self, self._tell).settle(ranked, self._scale)
-        target = (yield from self._train_target(best)) if self._has_time_for_target(best) else None
+        others = [trial for trial in ranked if trial.number != best.number] if self._is_endless else []
+        target = (yield from self._train_target(best, others)) if self._has_time_for_target(best) else None
         failure = self._explain_failure(target, best) if target is not None else ""
         self._tell(failure)
         self._record.write(self.name, None if target is None else target.study, self._notes, self._start)
@@ -199,24 +208,45 @@ class TransferSteps:
         beaten = " and ".join(f"trial {one}" for one in self._started)
         return f"eager transfer: the target had started with {beaten}, and trial {number} is better"
 
-    def _train_target(self, best: TrialRecord) -> Steps[Result | None]:
-        """Train the target, or several where some keys are tuned on it; None where it came to no report in time."""
-        configs = [best.config, *self._vary(best)]
-        num_wanted, configs = len(configs), configs[: self._time.count_fitting(len(configs))]
-        if len(configs) < num_wanted:
-            self._leave_out(
-                f"{num_wanted - len(configs)} of {num_wanted} targets are left out: there is no time for them"
-            )
+    def _train_target(self, best: TrialRecord, others: Sequence[TrialRecord]) -> Steps[Result | None]:
+        """Train the target, or several of which the best is the answer; None where it came to no report in time.
+
+        There are several where some keys are tuned on it, and where nothing but time has ended the search: as many of
+        the best configurations are targets then as fit beside one another.
+        """
+        configs = self._record.read_configs(self._name_target(best.number))
         self._tell(f"the target trains with the configuration of trial {best.number}")
-        if len(configs) > 1:
-            keys = ", ".join(self._retuned)
-            self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
-        target = yield from self._run(self._spec_target(best.number, configs))
+        if not configs and self._retuned:
+            configs = self._choose_values(best)
+        elif not configs:
+            num_more = self._time.count_beside(self._setup.num_devices) - 1
+            configs = [best.config, *(trial.config for trial in others[:num_more])]
+            if len(configs) > 1:
+                numbers = ", ".join(str(trial.number) for trial in others[:num_more])
+                self._tell(f"there is time for more targets, with those of {numbers}; the best of all is the answer")
+        spec = self._spec_target(best.number, configs)
+        is_beside = len(configs) > 1 and not self._retuned
+        target = yield from self._run(replace(spec, lanes=1) if is_beside else spec)
         if target.ended_early is None:
             return target
         num_epochs = max(trial.epochs for trial in target.trials)
         self._leave_out(f"the target was cut after {num_epochs} epochs: {target.ended_early}; resume trains it on")
         return target if num_epochs else None
+
+    def _choose_values(self, best: TrialRecord) -> list[Config]:
+        """Return configurations that differ in the keys which are tuned on the target, as many as there is time for."""
+        num_others = self._surrogate.num_retuned - 1
+        varied = draw_nearby(self._space, best.config, self._retuned, num_others, self._setup.seed)
+        configs = [best.config, *varied]
+        num_wanted, configs = len(configs), configs[: self._time.count_fitting(len(configs))]
+        if len(configs) < num_wanted:
+            self._leave_out(
+                f"{num_wanted - len(configs)} of {num_wanted} targets are left out: there is no time for them"
+            )
+        if len(configs) > 1:
+            keys = ", ".join(self._retuned)
+            self._tell(f"{keys} may not carry over: {len(configs)} values near the surrogate's are tried on the target")
+        return configs
 
     def _explain_failure(self, target: Result, best: TrialRecord) -> str:
         """Say what happened to a target without a finite metric; nothing where there is one."""
@@ -228,13 +258,6 @@ class TransferSteps:
             f"{target.metric!r}{f' ({errors[0]})' if errors else ''}; `headwater show {target.study}` prints what "
             f"became of it, and the search is kept as {self.name!r}"
         )
-
-    def _vary(self, best: TrialRecord) -> list[Config]:
-        """Draw configurations that differ from the best in the keys that do not transfer, and there only a little."""
-        if not self._retuned:
-            return []
-        num_others = self._surrogate.num_retuned - 1
-        return draw_nearby(self._space, best.config, self._retuned, num_others, self._setup.seed)
 
     def _choose_scale(self) -> Steps[int]:
         """Train a few random configurations at ever wider models until two neighbours rank them alike."""
@@ -289,18 +312,25 @@ class TransferSteps:
             self._times[scale] = yield from self._measure_steps(scale)
         return self._times[scale]
 
-    def _check_start(self) -> Steps[StartCheck]:
-        """Look at first steps, unless the record knows what they showed."""
+    def _prepare_start(self) -> None:
+        """Have first steps looked at, unless the record knows what they showed."""
         known = None if self._setup.is_new else self._record.read_start(self._setup.name)
-        if known is not None:
-            return known
-        found: StartCheck | None = yield self._measure(Purpose.START, self._scale, NUM_STARTS)
-        start, most = found or StartCheck(), self._limits.max_epochs
+        if known is None:
+            self.start_measuring = self._measure(Purpose.START, self._scale, NUM_STARTS)
+        else:
+            self._start = known
+
+    def take_start(self) -> None:
+        """Take in what first steps have shown."""
+        assert self.start_measuring is not None
+        found, most = self.start_measuring.finding, self._limits.max_epochs
+        self.start_measuring = None
+        start = found if isinstance(found, StartCheck) else StartCheck()
         if start.num_passes is not None and most is not None:
             start = replace(start, num_passes=min(start.num_passes, most))
+        self._start = start
         for text in start.describe():
             self._tell(text)
-        return start
 
     def _measure(self, purpose: Purpose, scale: int, num_lanes: int) -> Measuring:
         """Return a measurement at a width, of configurations of the space under seeds of their own."""

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from headwater.conduct.grouping import Grouper, Unsized
+from headwater.conduct.grouping import Grouper, Work
 from headwater.conduct.packing import Packer
 from headwater.plan.grouping import Key
-from headwater.trials import Ending, Lane, LoadingCost, Measurement, Profile, Purpose, TrialGroup
+from headwater.trials import Ending, Lane, LoadingCost, Lost, Measured, Measurement, Profile, Purpose, TrialGroup
 
+__all__ = ["Rank", "WaitingLanes", "Work"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What a device is to do: train groups, or measure lanes."""
-
-    purpose: Purpose
-    groups: tuple[TrialGroup, ...]
-    wanted: Unsized | None = None
-    """The lanes that wait for what is measured."""
+Rank: TypeAlias = Callable[[TrialGroup], int]
+"""How much a group is worth to a device."""
 
 
 class WaitingLanes:
@@ -33,13 +29,15 @@ class WaitingLanes:
         self.grouper = grouper
         self.packer = packer
         self._lanes: list[Lane] = []
-        self._unsized: list[Unsized] = []
+        self._unknown: list[Work] = []
         self._groups: deque[TrialGroup] = deque()
         self._fixed: deque[TrialGroup] = deque()
         self._num_grouped = 0
         self._measuring: set[Key] = set()
         self._is_measuring_cost = False
         self._is_stale = False
+        self.rank: Callable[[TrialGroup], float] | None = None
+        """What says which group is first for the devices at hand, the one with the least; None: the first in line."""
 
     @property
     def num_lanes(self) -> int:
@@ -61,26 +59,42 @@ class WaitingLanes:
         self._fixed.extendleft(reversed(groups))
         self._num_grouped += sum(len(group) for group in groups)
 
-    def take(self, *, has_time: bool = True) -> Work | None:
+    def take(self, rank: Rank | None = None, *, has_time: bool = True, can_measure: bool = True) -> Work | None:
         """Return what an idle device is to do; None while there is nothing.
 
-        Where there is no time, only what trials wait for is measured, and not what loading costs.
+        With `rank`, that is the first of the groups with the highest rank; packs have their own order. Where there is
+        no time, only what trials wait for is measured, and not what loading costs.
         """
         self._arrange()
-        for wanted in self._unsized:
-            if wanted.kind not in self._measuring:
-                self._measuring.add(wanted.kind)
-                sound = self.grouper.find_sound(wanted.lanes)
-                return Work(purpose=wanted.purpose, groups=(TrialGroup(lanes=sound),), wanted=wanted)
-        waiting = [*self._fixed, *self._groups]
-        if not waiting:
+        for work in self._unknown if can_measure else ():
+            if work.kind is not None and work.kind not in self._measuring:
+                self._measuring.add(work.kind)
+                return work
+        if not (self._fixed or self._groups):
             return None
-        if has_time and not self._is_measuring_cost and self.packer.wants_cost(waiting):
+        if not self.packer.may_pack:
+            first = self._take_first() if rank is None else max((*self._fixed, *self._groups), key=rank)
+            if rank is not None:
+                self._remove([first])
+            return Work(purpose=Purpose.TRAIN, groups=(first,))
+        waiting = [*self._fixed, *self._groups]
+        if has_time and can_measure and not self._is_measuring_cost and self.packer.wants_cost(waiting):
             self._is_measuring_cost = True
             return Work(purpose=Purpose.LOADING, groups=(waiting[0],))
         pack = self.packer.take(waiting)
         self._remove(pack)
         return Work(purpose=Purpose.TRAIN, groups=tuple(pack))
+
+    def _take_first(self) -> TrialGroup:
+        line = self._fixed or self._groups
+        place = 0
+        if self.rank is not None:
+            ranks = [self.rank(group) for group in line]
+            place = ranks.index(min(ranks))
+        first = line[place]
+        del line[place]
+        self._num_grouped -= len(first)
+        return first
 
     def take_mates(self, epochs: Collection[int], taken: Collection[int]) -> list[TrialGroup]:
         """Return groups that can start at one of these epochs, as many as a pack of so many takes in.
@@ -100,29 +114,36 @@ class WaitingLanes:
 
     def put_back(self, work: Work) -> None:
         """Let work wait again that could not be done; what was to be measured is measured again."""
-        if work.wanted is not None:
-            self._measuring.discard(work.wanted.kind)
+        if work.kind is not None:
+            self._measuring.discard(work.kind)
         elif work.purpose is Purpose.LOADING:
             self._is_measuring_cost = False
         elif work.purpose is Purpose.TRAIN:
             self.add_groups(work.groups)
 
-    def take_profile(self, wanted: Unsized, profile: Profile, ending: Ending | None) -> None:
-        """Learn how many lanes of a kind pay."""
-        self._measuring.discard(wanted.kind)
+    def take_finding(self, work: Work, event: Measured) -> None:
+        """Learn from what was measured."""
+        finding, ending = event.finding, event.ending
+        if work.kind is None:
+            assert isinstance(finding, LoadingCost | None)
+            self._is_measuring_cost = False
+            self.packer.take_cost(work.groups[0], finding)
+            return
+        self._measuring.discard(work.kind)
         self._is_stale = True
-        self.grouper.take_profile(wanted, profile, ending)
+        if work.purpose is Purpose.ALONE:
+            assert isinstance(finding, Measurement | None)
+            self.grouper.take_alone(work, finding)
+        else:
+            assert isinstance(finding, Profile)
+            lanes = tuple(lane for lane in work.groups[0].lanes if lane.number in event.numbers)
+            self.grouper.take_profile(work, finding, None if ending is None else replace(ending, lanes=lanes))
 
-    def take_alone(self, wanted: Unsized, measurement: Measurement | None) -> None:
-        """Learn what a step of one trial of a kind costs."""
-        self._measuring.discard(wanted.kind)
-        self._is_stale = True
-        self.grouper.take_alone(wanted, measurement)
-
-    def take_cost(self, group: TrialGroup, cost: LoadingCost | None) -> None:
-        """Learn what loading costs."""
-        self._is_measuring_cost = False
-        self.packer.take_cost(group, cost)
+    def lose_finding(self, work: Work, event: Lost) -> None:
+        """Take what was being measured, by somebody who is gone, as it is without."""
+        profile = Profile(num_lanes=1, reason=f"measuring went no further: {event.reason}", is_cut=True)
+        finding = profile if work.purpose is Purpose.PROFILE else None
+        self.take_finding(work, Measured(key=event.key, finding=finding))
 
     def part(self, ending: Ending) -> None:
         """Let the lanes of a group wait that could not run to its end as one, cut otherwise."""
@@ -144,10 +165,9 @@ class WaitingLanes:
         if not self._is_stale:
             return
         lanes = [*(lane for group in self._groups for lane in group.lanes), *self._lanes]
-        found = self.grouper.sort(lanes)
-        self._groups = deque(found.groups)
-        self._unsized = list(found.unsized)
-        self._lanes = [lane for wanted in found.unsized for lane in wanted.lanes]
+        groups, self._unknown = self.grouper.sort(lanes)
+        self._groups = deque(groups)
+        self._lanes = [lane for work in self._unknown for lane in work.waiting]
         self._num_grouped = sum(len(group) for group in (*self._groups, *self._fixed))
         self._is_stale = False
 

@@ -1,12 +1,14 @@
 """Runs placements on devices and tells what happens; decides nothing."""
 
 from headwater.execute.auto import AutoExecutor
-from headwater.execute.choosing import EXECUTORS, build_executor, check_executor
+from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service
 from headwater.execute.counting import count_cores
+from headwater.execute.elastic_executor import ElasticExecutor
 from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
 from headwater.execute.ray_executor import RayExecutor
+from headwater.execute.service import Service
 from headwater.execute.simulated import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedClock, SimulatedExecutor
 from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
 
@@ -16,15 +18,18 @@ __all__ = [
     "DeviceJoin",
     "DeviceLeave",
     "DeviceLoss",
+    "ElasticExecutor",
     "Executor",
     "InlineExecutor",
     "ProcessExecutor",
     "RayExecutor",
+    "Service",
     "SimulatedClock",
     "SimulatedExecutor",
     "SimulatedTimes",
     "build_executor",
     "check_executor",
     "count_cores",
+    "find_service",
     "read_epoch_times",
 ]

@@ -12,6 +12,7 @@ from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
 from headwater.execute.ray_executor import RayExecutor
+from headwater.execute.service import SCHEMES, Service
 from headwater.trials import Device
 
 EXECUTORS = ("auto", "inline", "processes", "ray")
@@ -24,13 +25,24 @@ def check_executor(executor: object) -> None:
         StudyError: It is neither the name of an executor nor one.
     """
     is_one = all(hasattr(executor, name) for name in ("list_devices", "run", "close"))
-    if isinstance(executor, type) or not (is_one or (isinstance(executor, str) and executor in EXECUTORS)):
+    is_named = isinstance(executor, str) and executor in EXECUTORS
+    if isinstance(executor, type) or not (is_one or is_named or find_service(executor) is not None):
         names = ", ".join(map(repr, EXECUTORS))
         raise StudyError(f"executor is {executor!r}; it must be one of {names}, or an executor: ProcessExecutor(2)")
 
 
+def find_service(executor: object) -> Service | None:
+    """Return the service that an executor or its URL stands for; None where it stands for none.
+
+    Raises:
+        ServiceError: It is a URL, but not that of a service.
+    """
+    is_url = isinstance(executor, str) and executor.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+    return Service(str(executor)) if is_url else executor if isinstance(executor, Service) else None
+
+
 def build_executor(
-    executor: str | Executor,
+    executor: str | Executor | Service,
     device: str = "cpu",
     num_devices: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -40,6 +52,8 @@ def build_executor(
     Raises:
         StudyError: It cannot run there.
     """
+    if isinstance(executor, Service):
+        raise StudyError(f"the service at {executor.shown} runs whole studies, and no placements")
     if not isinstance(executor, str):
         return executor
     if executor == "ray":

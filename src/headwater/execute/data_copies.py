@@ -8,32 +8,69 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from headwater.errors import StoreError
 
 
-def copy_data_file(name: str, fetch: Callable[[], memoryview]) -> str:
-    """Return where this machine has its copy of the sender's file of this name, and fetch it if there is none."""
-    with _locking() as folder:
-        path = folder / _name_copy(name)
-        if not path.exists():
-            handle, unfinished = tempfile.mkstemp(dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(fetch())
-                Path(unfinished).replace(path)
-            finally:
-                Path(unfinished).unlink(missing_ok=True)
-    return str(path)
+class DataCopies:
+    """The copies that this process uses; it holds each by a lock, which the system drops when the process dies.
+
+    Whoever comes next removes what nobody holds, so that a study that was killed leaves nothing for long.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, BinaryIO] = {}
+
+    def have(self, name: str, fetch: Callable[[], memoryview]) -> str:
+        """Return where this machine has its copy of the sender's file of this name, and fetch it if there is none."""
+        with _locking() as folder:
+            path = folder / _name_copy(name)
+            if name not in self._held or not path.exists():
+                _sweep(folder)
+                if not path.exists():
+                    _write(path, fetch)
+                self._let_go(name)
+                self._held[name] = file = path.open("rb")
+                fcntl.flock(file, fcntl.LOCK_SH)
+        return str(path)
+
+    def remove(self, names: Iterable[str] = ()) -> None:
+        """Remove the copies of these files, of which who has mapped one keeps what is in it, and all that nobody holds."""
+        with _locking() as folder:
+            for name in names:
+                self._let_go(name)
+                (folder / _name_copy(name)).unlink(missing_ok=True)
+            _sweep(folder)
+            with suppress(OSError):  # others have some
+                folder.rmdir()
+
+    def close(self) -> None:
+        """Let go of all copies."""
+        for name in list(self._held):
+            self._let_go(name)
+
+    def _let_go(self, name: str) -> None:
+        if name in self._held:
+            self._held.pop(name).close()
 
 
-def remove_copies(names: Iterable[str]) -> None:
-    """Remove the copies of these files; whoever has mapped one keeps what is in it."""
-    with _locking() as folder:
-        for name in names:
-            (folder / _name_copy(name)).unlink(missing_ok=True)
-        with suppress(OSError):  # others have some
-            folder.rmdir()
+def _write(path: Path, fetch: Callable[[], memoryview]) -> None:
+    handle, unfinished = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(fetch())
+        Path(unfinished).replace(path)
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what no process holds any more; whoever writes has the folder, so nothing is half written."""
+    for path in folder.iterdir():
+        with path.open("rb") as file, suppress(BlockingIOError):  # it is in use
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _name_copy(name: str) -> str:

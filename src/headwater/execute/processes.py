@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
+from pathlib import Path
 
 from headwater.conduct.protocol import Conductor
-from headwater.errors import LineLost
+from headwater.errors import LineLost, StudyError
 from headwater.execute.briefs import Briefs
 from headwater.execute.counting import count_devices
+from headwater.execute.lent_stages import LENT, LentStages
 from headwater.execute.serving import (
     QUIET,
     Answer,
@@ -32,7 +34,7 @@ from headwater.execute.serving import (
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder
-from headwater.trials import Device, DevicePool, Lost, Measured, Order, Placement, Starting
+from headwater.trials import Device, DevicePool, Ended, Lost, Measured, Order, Placement, Starting
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
@@ -43,11 +45,29 @@ PARTING_S = 5.0
 
 
 class ProcessExecutor:
-    """Runs placements side by side, each in the process of its device."""
+    """Runs placements side by side, each in the process of its device.
 
-    def __init__(self, num_workers: int, *, kind: str = "cpu", clock: Callable[[], float] = time.perf_counter) -> None:
-        names = tuple(f"{kind}:{place}" for place in range(read_whole("num_workers", num_workers)))
+    Args:
+        num_workers: How many devices the study has for itself; with bubbles, that may be none.
+        kind: What trains, "cpu" or "cuda".
+        bubbles: The folder in which a pipeline on this machine lends its bubbles by `hw.lend_bubbles`. Each of its
+            stages is one device more, for as long as it trains.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        *,
+        kind: str = "cpu",
+        bubbles: str | Path | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        least = 1 if bubbles is None else 0
+        names = tuple(f"{kind}:{place}" for place in range(read_whole("num_workers", num_workers, least)))
         self._given = self._pool = DevicePool(names=names, kind=kind, num_there=count_devices(kind))
+        self._lent = None if bubbles is None else LentStages(bubbles, kind)
+        self._declined: set[str] = set()
+        """What is lent, and somebody wished to go."""
         self._clock = clock
         self._workers: dict[str, _Worker] = {}
         self._dismissed: list[WorkerProcess] = []
@@ -59,18 +79,23 @@ class ProcessExecutor:
         return self._has_started
 
     def list_devices(self) -> Sequence[Device]:
-        """Return the cores or GPUs that train, one for each process."""
-        return [Device(name=name, kind=self._pool.kind) for name in self._pool.names]
+        """Return the cores or GPUs that train, one for each process, and what is lent."""
+        if not self._workers:  # else what is lent no more must leave first
+            self._look()
+        return [self._describe(name) for name in self._pool.names]
 
     def follow(self, conductor: Conductor) -> bool:
         """Have the devices that the conductor wants; tell whether these are others than before.
 
         What is to go is given nothing new, and goes when what trains there has left.
         """
-        wanted = tuple(conductor.want_devices(self._pool))
-        if wanted == self._pool.names:
-            return False
         there = (*self._pool.names, *self._pool.leaving)
+        before = self._pool.names
+        self._look()
+        wanted = tuple(conductor.want_devices(self._pool))
+        self._declined |= set(self._pool.names) - set(wanted)
+        if wanted == before:
+            return False
         self._pool = replace(self._pool, names=wanted, leaving=tuple(name for name in there if name not in wanted))
         if self._pool.leaving:
             conductor.regroup(self._pool.leaving)
@@ -78,17 +103,24 @@ class ProcessExecutor:
         return True
 
     def run(self, conductor: Conductor) -> None:
-        """Run until the conductor has nothing more to place and nothing is under way."""
+        """Run until the conductor has nothing more to place and nothing is under way.
+
+        Raises:
+            StudyError: It has no device of its own, and nothing is lent, or nothing any more.
+        """
+        self._look()
         self._has_started = True
+        self._require_device()
         with TemporaryFolder() as folder:
             briefs = Briefs(conductor, folder)
             try:
                 self._place(conductor, briefs)
                 while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
                     is_ready = all(worker.has_begun for worker in busy)
-                    wait([worker.process.fileno() for worker in busy], LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
-                    for worker in busy:
-                        if worker.placement is not None and self._hear(worker, conductor):
+                    lines = [worker.process.fileno() for worker in busy]
+                    spoken = wait(lines, LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
+                    for worker, line in zip(busy, lines, strict=True):
+                        if worker.placement is not None and self._hear(worker, conductor, line in spoken):
                             self._place(conductor, briefs)
                     if self.follow(conductor):
                         self._place(conductor, briefs)
@@ -97,6 +129,7 @@ class ProcessExecutor:
                 raise
             for worker in self._workers.values():
                 worker.studies.clear()
+        self._require_end(conductor)
 
     def close(self) -> None:
         """Let all processes come to their ends; those that are not even ready need not."""
@@ -106,6 +139,7 @@ class ProcessExecutor:
             process.end(max(until_s - time.perf_counter(), 0.0))
         self._dismissed.clear()
         self._pool = self._given
+        self._declined.clear()
 
     def _place(self, conductor: Conductor, briefs: Briefs) -> None:
         """Start what the conductor has for idle devices, and let those go that are to."""
@@ -116,8 +150,36 @@ class ProcessExecutor:
             names = placement.devices if placement.as_ranks else placement.devices[:1]
             for rank, name in enumerate(names):
                 if name not in self._workers:
-                    self._workers[name] = _Worker(name)
+                    self._workers[name] = _Worker(name, self._start_process(name))
                 self._workers[name].start(placement, briefs, rank, self._clock())
+
+    def _require_device(self) -> None:
+        if self._lent is not None and not self._pool.names:
+            raise StudyError(self._lent.explain_absence())
+
+    def _require_end(self, conductor: Conductor) -> None:
+        """Refuse to go on without a device, where trials are left."""
+        if self._lent is not None and not self._pool.names and conductor.list_lanes() != []:
+            raise StudyError(self._lent.explain_absence())
+
+    def _start_process(self, name: str) -> WorkerProcess:
+        if self._lent is not None and name in self._lent.names:
+            return self._lent.start_process(name)
+        kind, _, place = name.partition(":")
+        return WorkerProcess(name, serve, environment={} if kind == "cpu" else {"CUDA_VISIBLE_DEVICES": place})
+
+    def _look(self) -> None:
+        """See what is lent now; what is lent no more is given nothing new."""
+        if self._lent is not None:
+            self._lent.look()
+            own = tuple(name for name in self._pool.names if not name.startswith(LENT))
+            lent = tuple(name for name in self._lent.names if name not in self._declined)
+            self._pool = replace(self._pool, names=(*own, *lent))
+
+    def _describe(self, name: str) -> Device:
+        if self._lent is not None and name in self._lent.names:
+            return self._lent.describe(name)
+        return Device(name=name, kind=self._pool.kind)
 
     def _is_busy(self, name: str) -> bool:
         placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
@@ -140,9 +202,9 @@ class ProcessExecutor:
             else:
                 worker.process.kill()
 
-    def _hear(self, worker: _Worker, conductor: Conductor) -> bool:
+    def _hear(self, worker: _Worker, conductor: Conductor, has_spoken: bool) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
-        message = worker.hear()
+        message = worker.hear(has_spoken)
         if isinstance(message, Ready) or (message is None and not worker.has_begun):
             return self._begin(worker, conductor)
         if message is None:
@@ -159,7 +221,7 @@ class ProcessExecutor:
             self._remove(event.key)
         elif message.awaits_order:
             worker.answer(order)
-        elif isinstance(event, Measured):
+        elif isinstance(event, Measured | Ended):  # of a placement that is no pack: then it is over
             worker.finish()
         return not isinstance(event, QUIET)
 
@@ -202,10 +264,9 @@ class ProcessExecutor:
 class _Worker:
     """A process, what it knows, and what it does now."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, process: WorkerProcess) -> None:
         self.name = name
-        kind, _, place = name.partition(":")
-        self.process = WorkerProcess(name, serve, environment={} if kind == "cpu" else {"CUDA_VISIBLE_DEVICES": place})
+        self.process = process
         self.placement: Placement | None = None
         self.message: RunMessage | None = None
         """What it is to run when it is ready."""
@@ -252,7 +313,9 @@ class _Worker:
         self.send(Answer(order))
 
     def finish(self) -> None:
-        """Take in that a measurement is over, which the process says at once: what follows may be for it too."""
+        """Take in that a placement is over, which the process says at once: what follows may be for it too."""
+        if self.placement is None or self.placement.as_ranks:  # ranks part before they say so, and may take a while
+            return
         with suppress(LineLost):
             message = self.process.receive()
             if isinstance(message, Raised):
@@ -264,12 +327,12 @@ class _Worker:
         with suppress(LineLost):
             self.process.send(message)
 
-    def hear(self) -> Message | None:
+    def hear(self, has_spoken: bool) -> Message | None:
         """Return what the process says, if only that it is gone; None while it says nothing."""
         assert self.placement is not None
-        is_alive = self.process.is_alive  # asked first: what it has said before it ended is still to be heard
+        is_alive = has_spoken or self.process.is_alive  # asked first: what it said before it ended is still to be heard
         try:
-            if self.process.has_message():
+            if has_spoken or self.process.has_message():
                 message: Message = self.process.receive()
                 self._num_learning -= isinstance(message, Ready)
                 return message

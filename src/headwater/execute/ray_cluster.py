@@ -1,4 +1,4 @@
-"""A Ray cluster and the workers on it. This is the one module that imports Ray.
+"""The workers on a Ray cluster.
 
 A worker is an actor in a placement group of its own. To each that is busy one call is open, which carries what the
 worker is to hear and returns what it says next; so one wait hears them all, and no node must reach back. Ray is never
@@ -7,13 +7,11 @@ asked to start anything again: what is lost goes with its placement group, and a
 
 from __future__ import annotations
 
-import logging
-import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -22,8 +20,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from headwater.errors import StudyError
-from headwater.execute.data_copies import copy_data_file, remove_copies
+from headwater.execute.data_copies import DataCopies
 from headwater.execute.lines import QueueLine
+from headwater.execute.ray_connection import Ref, import_ray, name_node
 from headwater.execute.serving import Answer, BriefMessage, Message, Raised, RunMessage, encode_groups, serve
 from headwater.space import Space
 from headwater.trials import Device, Order, Placement
@@ -38,55 +37,16 @@ PLACE_S = 60
 """So long may a run be without any worker."""
 PARTING_S = 5.0
 """So long may workers take to clean up."""
-_QUICK_TO_NOTICE = {
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
-    "health_check_initial_delay_ms": 0,
-}
-"""With these a node that dies is noticed after one or two seconds, by default after fifteen."""
 
-Ref: TypeAlias = Any  # Any: Ray has no types that could be checked without it
 Files: TypeAlias = Mapping[str, Ref]
 """What is in files of the study, by their names there."""
-
-
-def connect(address: str | None, num_workers: int | None) -> bool:
-    """Have this process connected to a cluster; tell whether it was not before."""
-    ray = _import_ray()
-    if ray.is_initialized():
-        here = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", here) and not str(address).startswith("ray://"):
-            raise StudyError(
-                f"address is {address!r}, but this process is connected to the Ray cluster at {here}; give that, or "
-                "call ray.shutdown() first"
-            )
-        return False
-    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}  # Any: what Ray takes
-    if address is None:
-        num_cpus = num_workers or len(os.sched_getaffinity(0))
-        settings |= {"num_cpus": num_cpus, "include_dashboard": False, "_system_config": _QUICK_TO_NOTICE}
-    try:
-        with _without_statistics():
-            ray.init(address=address or "local", **settings)
-    except ConnectionError as error:
-        raise StudyError(
-            f"there is no Ray cluster at {address!r}: {error}; start one with `ray start --head`, or leave the address "
-            "out to have one on this machine for the time of the study"
-        ) from error
-    return True
-
-
-def disconnect() -> None:
-    """End the connection, and the cluster if it was started for it."""
-    _import_ray().shutdown()
 
 
 class WorkerPool:
     """The workers that the cluster has room for, and those that were asked for."""
 
     def __init__(self, kind: str, num_workers: int | None) -> None:
-        self._ray = _import_ray()
+        self._ray = import_ray()
         self._kind = kind
         self._resource = "CPU" if kind == "cpu" else "GPU"
         self._num_workers = num_workers
@@ -94,6 +54,8 @@ class WorkerPool:
         self._asked: list[Ref] = []
         """The placement groups that are not there yet."""
         self._nodes: dict[str, Mapping[str, Any]] = {}  # Any: as Ray describes nodes
+        self._leaving: set[str] = set()
+        """The names of nodes that are about to go, and are given nothing new."""
         self._copied: set[str] = set()
         """The nodes that have copies of files of this process."""
         self._look_s = 0.0
@@ -115,7 +77,23 @@ class WorkerPool:
         """Return the devices that nothing runs on."""
         placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
         busy = {name for placement in placements for name in placement.devices}
-        return [worker.device for worker in self._workers.values() if worker.device.name not in busy]
+        staying = [worker for worker in self._workers.values() if self._name(worker.node) not in self._leaving]
+        return [worker.device for worker in staying if worker.device.name not in busy]
+
+    def see_nodes(self) -> dict[str, bool]:
+        """Return which nodes have joined, by what the cluster that they come from calls them, and whether they work."""
+        busy = {self._name(worker.node) for worker in self._workers.values() if worker.placement is not None}
+        return {name: name in busy for name in map(self._name, self._nodes)}
+
+    def let_go(self, nodes: Collection[str]) -> list[str]:
+        """Give nodes of these names nothing new; return their devices."""
+        self._leaving.update(nodes)
+        return [worker.device.name for worker in self._workers.values() if self._name(worker.node) in nodes]
+
+    def part_from(self, node: str) -> None:
+        """Give up all workers of a node."""
+        for worker in [one for one in self._workers.values() if self._name(one.node) == node]:
+            self.drop(worker)
 
     def find(self, name: str) -> RayWorker:
         """Return the worker of a device."""
@@ -129,17 +107,19 @@ class WorkerPool:
         """Count the workers on the node of one, itself among them."""
         return sum(other.node == worker.node for other in self._workers.values())
 
-    def gather(self) -> None:
-        """Ask for all workers, and wait until most of them have their places."""
+    def gather(self, *, is_patient: bool = True) -> None:
+        """Ask for all workers, and wait until most of them have their places, if that is wanted."""
         self._look_now()
+        if not is_patient:
+            return
         end_s = time.monotonic() + GATHER_S
         for group in self._asked:
             group.wait(max(0, round(end_s - time.monotonic())))
         self._look_now()
         self.await_worker()
 
-    def await_worker(self) -> None:
-        """Wait until there is a worker.
+    def await_worker(self, *, is_patient: bool = True) -> None:
+        """Wait until there is a worker; or for a second, by whoever sees himself to it that one comes.
 
         Raises:
             StudyError: The cluster has no room for one.
@@ -154,6 +134,8 @@ class WorkerPool:
                 )
             self._asked[0].wait(1)
             self._look_now()
+            if not is_patient:
+                return
 
     def look(self) -> bool:
         """See from time to time which nodes and placement groups are there; tell whether there are more workers."""
@@ -217,7 +199,11 @@ class WorkerPool:
             about = self._ray.util.placement_group_table(group)
             if about["state"] == "CREATED":
                 self._asked.remove(group)
-                self._add(group, about["bundles_to_node_id"][0])
+                node = about["bundles_to_node_id"][0]
+                if self._name(node) in self._leaving:
+                    self._remove([group])
+                else:
+                    self._add(group, node)
         num_missing = self._count_wanted() - len(self._workers) - len(self._asked)
         if num_missing > 0:
             self._pause_s = LOOK_SOON_S
@@ -235,17 +221,29 @@ class WorkerPool:
     def _count_wanted(self) -> int:
         if self._num_workers is not None:
             return self._num_workers
-        return max(1, sum(int(node["Resources"].get(self._resource, 0)) for node in self._nodes.values()))
+        staying = [node for name, node in self._nodes.items() if self._name(name) not in self._leaving]
+        return max(1, sum(int(node["Resources"].get(self._resource, 0)) for node in staying))
+
+    def _name(self, node: str) -> str:
+        about = self._nodes.get(node)
+        return node if about is None else name_node(about)
 
     def _add(self, group: Ref, node: str) -> None:
         host = self._nodes[node]["NodeManagerHostname"] if node in self._nodes else "node"
         names = (f"{host}-{node[:6]}/{self._kind}:{place}" for place in count())
         name = next(name for name in names if name not in self._workers)
-        self._workers[name] = RayWorker(Device(name=name, kind=self._kind), node, group)
+        kind = name_kind(self._kind, self._nodes.get(node, {}).get("Resources", {}))
+        self._workers[name] = RayWorker(Device(name=name, kind=kind), node, group)
 
     def _remove(self, groups: Sequence[Ref]) -> None:
         for group in groups:
             self._ray.util.remove_placement_group(group)
+
+
+def name_kind(kind: str, resources: Mapping[str, float]) -> str:
+    """Return of which kind the devices of a node are: GPUs of unlike types are not equally fast."""
+    types = sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:"))
+    return kind if kind == "cpu" or not types else f"{kind} {types[0]}"
 
 
 class Death(NamedTuple):
@@ -280,7 +278,7 @@ class RayWorker:
     def actor(self) -> Ref:
         """The actor, which is started when it is first asked for."""
         if self._actor is None:
-            ray = _import_ray()
+            ray = import_ray()
             strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._group)
             share = {"num_cpus": 1} if self.device.kind == "cpu" else {"num_cpus": 0, "num_gpus": 1}
             options = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 2}
@@ -310,22 +308,21 @@ class RayWorker:
         Raises:
             StudyError: It cannot work.
         """
-        from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
-
+        ray = import_ray()
         call, self.call = self.call, None
         try:
-            said: list[Message] = _import_ray().get(call)
-        except RayTaskError as error:
+            said: list[Message] = ray.get(call)
+        except ray.exceptions.RayTaskError as error:
             raise StudyError(f"the Ray worker {self.device.name} cannot work: {error.cause}") from error
-        except OutOfMemoryError:
+        except ray.exceptions.OutOfMemoryError:
             return Death("Ray has ended its process, for its node ran out of memory", is_out_of_memory=True)
-        except RayError as error:
+        except ray.exceptions.RayError as error:
             return Death(f"{type(error).__name__}, its process or its node has died", is_out_of_memory=True)
         return said
 
     def close(self) -> None:
         """End the actor, and give up its place."""
-        ray = _import_ray()
+        ray = import_ray()
         with suppress(ray.exceptions.RayError):
             if self._actor is not None:
                 ray.kill(self._actor)
@@ -337,6 +334,7 @@ class _Actor:
 
     def __init__(self) -> None:
         self._line = QueueLine()
+        self._copies = DataCopies()
         threading.Thread(target=_serve, args=(self._line,), daemon=True).start()
 
     def exchange(self, messages: Sequence[Message]) -> list[Message]:
@@ -345,20 +343,20 @@ class _Actor:
 
     def start(self, messages: Sequence[Message], run: RunMessage, files: Files, meeting: str) -> list[Message]:
         """Take messages, the files that are sent with them, and what to run; return what there is to say to that."""
-        get = _import_ray().get
-        copies = {name: copy_data_file(name, partial(get, ref)) for name, ref in files.items()}
+        get = import_ray().get
+        copies = {name: self._copies.have(name, partial(get, ref)) for name, ref in files.items()}
         briefs = [replace(one, copies=copies) if isinstance(one, BriefMessage) else one for one in messages]
         return self._line.exchange([*briefs, replace(run, meeting=meeting)])
 
     def name_meeting(self) -> str:
         """Return where this worker can be met by the others that train a trial with it: a free port of its node."""
-        address = _import_ray().util.get_node_ip_address()
+        address = import_ray().util.get_node_ip_address()
         with socket.create_server((address, 0)) as server:
             return f"tcp://{address}:{server.getsockname()[1]}"
 
     def forget(self, files: Sequence[str]) -> None:
         """Remove this node's copies of these files."""
-        remove_copies(files)
+        self._copies.remove(files)
 
 
 def _serve(line: QueueLine) -> None:
@@ -366,27 +364,3 @@ def _serve(line: QueueLine) -> None:
         serve(line)
     except BaseException as error:  # without this thread there is nobody to answer
         line.send(Raised(StudyError(f"{type(error).__name__}: {error}")))
-
-
-def _import_ray() -> Any:  # Any: the module, which has no types
-    try:
-        import ray
-        import ray.exceptions
-        import ray.util.client
-        import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise StudyError("executor='ray' needs Ray; install it with pip install 'headwater[ray]'") from error
-    return ray
-
-
-@contextmanager
-def _without_statistics() -> Iterator[None]:
-    """Have Ray start without telling its makers, unless the user has said what it is to tell."""
-    name = "RAY_USAGE_STATS_ENABLED"
-    is_said = name in os.environ
-    os.environ.setdefault(name, "0")
-    try:
-        yield
-    finally:
-        if not is_said:
-            del os.environ[name]

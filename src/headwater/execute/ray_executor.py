@@ -9,7 +9,9 @@ from dataclasses import replace
 from headwater.conduct.protocol import Conductor
 from headwater.execute.briefs import Briefs
 from headwater.execute.file_requests import FileRequest, answer_request
-from headwater.execute.ray_cluster import Death, RayWorker, Ref, WorkerPool, connect, disconnect
+from headwater.execute.node_keeper import NodeKeeper
+from headwater.execute.ray_cluster import Death, RayWorker, WorkerPool
+from headwater.execute.ray_connection import Ref, connect, disconnect
 from headwater.execute.sending import find_data_file
 from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, Ready, RunMessage, Told
 from headwater.settings import read_whole
@@ -22,6 +24,7 @@ FIXED = (
 )
 """Why nobody can wish for other devices."""
 COUNTED = "it trains on {} workers of a Ray cluster, as it was told; stop it, and resume it with another --devices"
+KEPT = "its nodes come and go by a plan; end it with headwater stop, and resume it with another"
 
 
 class RayExecutor:
@@ -33,6 +36,7 @@ class RayExecutor:
         num_workers: How many workers to have; None for as many as the cluster has CPUs, or GPUs, at any time.
         kind: What they train on, "cpu" or "cuda".
         clock: What events are stamped with.
+        keeper: Who sees to it that there are nodes, if they come and go while it runs.
     """
 
     def __init__(
@@ -42,11 +46,13 @@ class RayExecutor:
         *,
         kind: str = "cpu",
         clock: Callable[[], float] = time.perf_counter,
+        keeper: NodeKeeper | None = None,
     ) -> None:
         self._address = address
         self._num_workers = None if num_workers is None else read_whole("num_workers", num_workers)
         self._kind = kind
         self._clock = clock
+        self._keeper = keeper
         self._pool: WorkerPool | None = None
         self._is_ours = False
         """Whether this executor has connected to the cluster."""
@@ -83,7 +89,7 @@ class RayExecutor:
             self._is_ours |= connect(self._address, self._num_workers)
             self._pool = WorkerPool(self._kind, self._num_workers)
             try:
-                self._pool.gather()
+                self._pool.gather(is_patient=self._keeper is None)
             except BaseException:
                 self.close()
                 raise
@@ -91,9 +97,9 @@ class RayExecutor:
 
     def _run(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         self._place(conductor, pool, sent)
-        while pool.is_busy or not pool.workers:
+        while pool.is_busy or self._awaits_workers(pool):
             if not pool.workers:
-                pool.await_worker()
+                pool.await_worker(is_patient=self._keeper is None)
             has_news = pool.look()
             while gone := pool.find_gone():
                 self._lose(gone[0], conductor, pool, Death("its node is gone", is_out_of_memory=False))
@@ -101,14 +107,23 @@ class RayExecutor:
             heard = pool.wait()
             if heard is not None:
                 has_news |= self._hear(heard, conductor, pool, sent)
-            if has_news or not pool.is_busy:
+            if has_news or not pool.is_busy or (self._keeper is not None and self._keeper.is_due()):
                 self._place(conductor, pool, sent)
+
+    def _awaits_workers(self, pool: WorkerPool) -> bool:
+        """Tell whether there is nobody to train, and somebody is to come."""
+        if self._keeper is None:
+            return not pool.workers
+        return not pool.list_idle() and self._keeper.is_waiting()
 
     def _place(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         """Start what the conductor has for idle devices."""
         names = tuple(worker.device.name for worker in pool.workers)
         fixed = FIXED if self._num_workers is None else COUNTED.format(self._num_workers)
+        fixed = fixed if self._keeper is None else KEPT
         conductor.want_devices(DevicePool(names=names, kind=self._kind, fixed=fixed))
+        if self._keeper is not None:
+            self._keeper.tend(conductor, pool)
         idle = pool.list_idle()
         for placement in conductor.place(idle) if idle else ():
             sent.start(placement)
@@ -142,6 +157,8 @@ class RayExecutor:
             worker.placement = None
             return True
         assert isinstance(message, Told)
+        if self._keeper is not None:
+            self._keeper.hear(message.event)
         order = conductor.hear(replace(message.event, device=worker.device.name, time_s=self._clock()))
         if message.awaits_order:
             answers.append(worker.answer(order))

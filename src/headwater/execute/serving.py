@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,12 +12,12 @@ from headwater.errors import LineLost, RanksLostError, StudyError
 from headwater.execute.file_requests import FileAnswer, FileRequest, RequestedFolder
 from headwater.execute.lines import TwoWay
 from headwater.execute.sending import receive_value
-from headwater.space import Space
+from headwater.space import Config, Space
 from headwater.trials import (
     Brief,
     Ended,
     Event,
-    Expected,
+    Foreseen,
     Lane,
     Lost,
     Measured,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headwater.train.ranks import RankGroup
     from headwater.train.worker import Worker
 
-QUIET = (Expected, Noted, Starting, Stepped)
+QUIET = (Foreseen, Noted, Starting, Stepped)
 """Events after which nothing else could be placed."""
 
 
@@ -105,7 +105,19 @@ def serve(line: TwoWay) -> None:
 
     use_one_thread()
     keep_freed_memory()
-    worker = RemoteWorker()
+    _serve(line, RemoteWorker())
+
+
+def serve_lent(line: TwoWay) -> None:
+    """Run placements on a GPU that a pipeline lends: the first message is where the pipeline tells of its stalls."""
+    from headwater.train.gating import open_gate
+    from headwater.train.machine import use_one_thread
+
+    use_one_thread()
+    _serve(line, RemoteWorker(open_gate(line.receive())))
+
+
+def _serve(line: TwoWay, worker: RemoteWorker) -> None:
     while True:
         message = line.receive()
         if isinstance(message, BriefMessage):
@@ -118,7 +130,8 @@ def serve(line: TwoWay) -> None:
 class RemoteWorker:
     """The workers of all studies that this process was told of."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Callable[[], None] = lambda: None) -> None:
+        self._gate = gate
         self._workers: dict[str, tuple[Worker, Space]] = {}
         self._faults: dict[str, BaseException] = {}
 
@@ -132,7 +145,7 @@ class RemoteWorker:
             brief: Brief = receive_value(message.packed, message.copies)
             apply_torch_settings(brief.torch_settings)
             folder = None if message.has_disk else RequestedFolder(brief.states.url, line)
-            self._workers[message.study] = Worker(brief, folder=folder), brief.space
+            self._workers[message.study] = Worker(brief, folder=folder, gate=self._gate), brief.space
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
 
@@ -195,18 +208,20 @@ def _as_sendable(event: Event, space: Space) -> Event:
 def encode_groups(groups: tuple[TrialGroup, ...], space: Space) -> tuple[TrialGroup, ...]:
     """Return groups whose configurations are codes: another process need not have the very same values."""
     return tuple(
-        TrialGroup(lanes=tuple(replace(lane, config=space.encode(lane.config)) for lane in group.lanes))
+        TrialGroup(lanes=tuple(_rewrite(lane, lane.codes or space.encode(lane.config)) for lane in group.lanes))
         for group in groups
     )
 
 
 def decode_groups(groups: tuple[TrialGroup, ...], space: Space) -> tuple[TrialGroup, ...]:
     """Return groups with their configurations, as the space of this process has the values."""
-    return tuple(TrialGroup(lanes=tuple(_decode(lane, space) for lane in group.lanes)) for group in groups)
+    return tuple(
+        TrialGroup(lanes=tuple(_rewrite(lane, space.decode(lane.config)) for lane in group.lanes)) for group in groups
+    )
 
 
-def _decode(lane: Lane, space: Space) -> Lane:
-    return replace(lane, config=space.decode(dict(lane.config)))
+def _rewrite(lane: Lane, config: Config) -> Lane:
+    return Lane(number=lane.number, config=config, seed=lane.seed, start_epoch=lane.start_epoch, until=lane.until)
 
 
 def _as_portable(error: BaseException) -> BaseException:

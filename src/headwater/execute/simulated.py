@@ -12,9 +12,10 @@ from headwater.conduct.protocol import Conductor
 from headwater.errors import StudyError
 from headwater.execute.simulated_placement import Curve, Script, SimulatedPlacement
 from headwater.execute.simulated_times import SimulatedTimes
-from headwater.trials import Device, DevicePool, Event, Expected, Lost, Noted, Order, Placement, Stepped
+from headwater.store import Folder
+from headwater.trials import Device, DevicePool, Event, Lost, Noted, Order, Placement, Started, Stepped
 
-QUIET = (Expected, Noted, Stepped)
+QUIET = (Noted, Started, Stepped)
 """Events after which nothing else could be placed."""
 FIXED = "it trains on devices that are simulated, and come and go when the simulation says so"
 """Why nobody can wish for others."""
@@ -76,9 +77,9 @@ class SimulatedExecutor:
 
     ```python
     times = SimulatedTimes(epoch_s=lambda config, num_lanes, kind: 10.0 + num_lanes)
-    devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(1000)]
+    devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(64)]
     executor = SimulatedExecutor(devices, lambda config, epoch: {"loss": config["lr"] / epoch}, times)
-    result = hw.Study(train, ..., executor=executor).run(num_trials=10_000)
+    result = hw.Study(train, space=space, metric="loss", storage=None, executor=executor).run(100)
     ```
 
     The conductor cannot tell it from any other executor, so what a study would do on a cluster is seen in seconds. All
@@ -97,6 +98,9 @@ class SimulatedExecutor:
         self._curve = curve
         self._times = times
         self._idle = {device.name: device for device in devices}
+        self._idle_now: tuple[Device, ...] | None = None
+        """The idle devices as they are shown to the conductor; None after they have changed."""
+        self._folders: dict[str, Folder] = {}
         self._busy: dict[str, tuple[Device, _Running]] = {}
         self._leaving: set[str] = set()
         self._order = count()
@@ -137,11 +141,18 @@ class SimulatedExecutor:
         heappush(self._agenda, (time_s, next(self._order), item))
 
     def _place(self, conductor: Conductor) -> None:
-        for placement in conductor.place(list(self._idle.values())) if self._idle else ():
+        if self._idle_now is None:
+            self._idle_now = tuple(self._idle.values())
+        for placement in conductor.place(self._idle_now) if self._idle else ():
             brief, kind = conductor.brief(placement.study), self._idle[placement.devices[0]].kind
-            script = SimulatedPlacement(placement, brief, kind, self._curve, self._times).play()
-            running = _Running(placement, script)
-            self._busy |= {name: (self._idle.pop(name), running) for name in placement.devices}
+            url = brief.states.url
+            if url not in self._folders:
+                self._folders[url] = Folder(url)
+            plan = SimulatedPlacement(placement, brief, kind, self._curve, self._times, self._folders[url])
+            running = _Running(placement, plan.play())
+            self._idle_now = None
+            for name in placement.devices:
+                self._busy[name] = self._idle.pop(name), running
             self._schedule(self.clock(), running)
 
     def _advance(self, running: _Running, conductor: Conductor) -> None:
@@ -185,9 +196,11 @@ class SimulatedExecutor:
         self._leaving.discard(device.name)
         if device.name not in self._busy:
             self._idle[device.name] = device
+            self._idle_now = None
 
     def _part(self, change: DeviceLeave | DeviceLoss, conductor: Conductor) -> None:
         self._idle.pop(change.name, None)
+        self._idle_now = None
         self._leaving |= {change.name} & self._busy.keys()
         conductor.regroup({change.name} | self._leaving)
         if change.name in self._busy and isinstance(change, DeviceLoss):
@@ -200,6 +213,7 @@ class SimulatedExecutor:
         """Have devices be idle again, but for those that are to go; tell whether there are any of these."""
         num_leaving = len(self._leaving)
         devices = {name: self._busy.pop(name)[0] for name in names}
+        self._idle_now = None
         self._idle |= {name: device for name, device in devices.items() if name not in self._leaving}
         self._leaving.difference_update(names)
         return len(self._leaving) < num_leaving

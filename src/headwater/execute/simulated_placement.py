@@ -17,7 +17,6 @@ from headwater.trials import (
     Ended,
     Ending,
     Event,
-    Expected,
     Lane,
     Measured,
     Order,
@@ -28,7 +27,6 @@ from headwater.trials import (
     Reported,
     Saved,
     Started,
-    Stepped,
     TrialGroup,
 )
 
@@ -44,14 +42,16 @@ _NO_STATE = json.dumps({"$map": [["is_inherited", False]]})
 class SimulatedPlacement:
     """One placement on one device, whose events are those of a worker that trains."""
 
-    def __init__(self, placement: Placement, brief: Brief, kind: str, curve: Curve, times: SimulatedTimes) -> None:
+    def __init__(
+        self, placement: Placement, brief: Brief, kind: str, curve: Curve, times: SimulatedTimes, states: Folder
+    ) -> None:
         self.placement = placement
         self._brief = brief
         self._kind = kind
         self._curve = curve
         self._times = times
         self._scale = None if brief.surrogate is None else brief.surrogate.at
-        self._states = Folder(brief.states.url)
+        self._states = states
         self._is_pack = len(placement.groups) > 1
         self._groups = [_Group(group) for group in placement.groups]
         self._loaded: set[int] = set()
@@ -82,8 +82,6 @@ class SimulatedPlacement:
         order = yield Started(key=self.placement.key, group=group.key)
         if order is not None and order.leave:
             group.lanes = []
-        else:
-            yield Expected(key=self.placement.key, group=group.key, num_epochs=self._times.num_epochs)
 
     def _train_epoch(self, group: _Group) -> Script:
         seconds = self._times.time_epoch(group.lanes, self._kind, self._scale, len(self.placement.devices))
@@ -101,13 +99,14 @@ class SimulatedPlacement:
             yield from self._end(group, Outcome.RAISED, traceback.format_exc(), seconds)
             return
         num_steps = self._times.num_steps
-        yield Stepped(key=self.placement.key, group=group.key, num_lane_steps=num_steps * len(reports))
         order = yield Reported(
             key=self.placement.key,
             group=group.key,
             reports=reports,
             num_steps=num_steps * (group.epoch - group.start_epoch),
             seconds=seconds,
+            num_lane_steps=num_steps * len(reports),
+            num_epochs=self._times.num_epochs,
         )
         assert order is not None, "a report gets an order"
         if order.save or order.keep is not None or self._is_pack:

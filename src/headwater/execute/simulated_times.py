@@ -45,6 +45,10 @@ class SimulatedTimes:
     """To give the turn to another group of a pack."""
     measure_s: float = 0.0
     """To measure a group of one size."""
+    profile_s: float | None = None
+    """To find out how many lanes pay, in all; None: what each size takes that is tried."""
+    lane_bytes: int | None = None
+    """How much memory each lane takes; None where nobody asks."""
     devices: Speeds = field(default_factory=Speeds)
     """How fast one trial trains on several devices."""
     speedups: Mapping[int, float] = field(default_factory=dict)
@@ -79,12 +83,15 @@ class SimulatedTimes:
                 measured.append(self._measure_size(lanes[:size], kind, scale))
         num_lanes, reason = choose_num_lanes(measured, shares_loading=self.load_s > 0)
         profile = Profile(num_lanes=num_lanes, reason=reason, measurements=tuple(measured))
-        return profile, len(measured) * self.measure_s
+        return profile, len(measured) * self.measure_s if self.profile_s is None else self.profile_s
 
     def _measure_size(self, lanes: Sequence[Lane], kind: str, scale: int | None) -> Measurement:
         step_s = self.time_epoch(lanes, kind, scale) / self.num_steps
         return Measurement(
-            num_lanes=len(lanes), seconds_per_lane_step=step_s / len(lanes), loading_s=self.load_s / self.num_steps
+            num_lanes=len(lanes),
+            seconds_per_lane_step=step_s / len(lanes),
+            peak_bytes=None if self.lane_bytes is None else len(lanes) * self.lane_bytes,
+            loading_s=self.load_s / self.num_steps,
         )
 
 

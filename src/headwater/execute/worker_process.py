@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import LineLost, StudyError
+from headwater.execute.idle_class import needs_session, step_back
 from headwater.execute.lines import Line
+from headwater.stalls import LentStage
 
 OOM_SCORE = 500
 """How willing a worker is to be ended by the system where memory runs out, of 1000; its parent's is usually 0."""
@@ -47,7 +49,8 @@ class WorkerProcess:
     """A process, and this end of the line to it.
 
     `serve`, a function of an importable module, is called there with the other end; the process ends when it returns.
-    A message that is larger than what the system keeps for the process waits until the process receives it.
+    A message that is larger than what the system keeps for the process waits until the process receives it. With a
+    `host`, the process runs on the host's cores while the host does not.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class WorkerProcess:
         *,
         num_threads: int = 1,
         environment: Mapping[str, str] | None = None,
+        host: LentStage | None = None,
     ) -> None:
         _check_main()
         self.name = name
@@ -70,7 +74,10 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **dict.fromkeys(_THREADS, str(num_threads)), **(environment or {})},
+                start_new_session=host is not None and needs_session(host),
             )
+        if host is not None:
+            step_back(self._process.pid, host)
         self._line = Line(Connection(ours.detach()))
         with suppress(LineLost):  # whoever receives hears of it, and can have it explained
             self.send((serve.__module__, serve.__qualname__))

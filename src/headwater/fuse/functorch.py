@@ -32,6 +32,9 @@ FUNCTION_BASE = _SingleLevelFunction
 is_transforming = torch._C._are_functorch_transforms_active
 """Tells whether a functorch level is open: one of ours, or one of the user's own `torch.func` calls."""
 
+is_asked = torch._C._is_torch_function_enabled
+"""Tells whether torch asks modes, and classes like tensors, what a call is to do."""
+
 warn_of_slow_batching = C._set_vmap_fallback_warning_enabled  # type: ignore[attr-defined]  # not in torch's stubs
 """Sets whether torch warns where it batches an operator by a loop; torch starts with True and cannot be asked."""
 

@@ -7,10 +7,8 @@ compute with it, but where it raises, each lane has to find out alone.
 
 from __future__ import annotations
 
-import io
-import logging
 import math
-import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from numbers import Number
@@ -21,11 +19,12 @@ from torch import Tensor
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import join, split, tensors
+from headwater.fuse.arrays import PerLaneArray, take_out
 from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
-from headwater.fuse.rewriting import is_users_module
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.spelling import reads_objects, spell_arguments
 from headwater.trials import Recipe
 from headwater.trials.functions import fill_in, join_pieces, make_dict, make_list, make_tuple, unbind
 from headwater.trials.recipes import Call, Constant, Expression
@@ -40,13 +39,21 @@ def lift(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that computes and no more, for each lane."""
     if args and type(args[0]) in _ONE_PASS and _consumes(function):
         args = ([*args[0]], *args[1:])
+    args = (*spell_arguments(function, args),)
+    if reads_objects(function, args, kwargs) and (roster := roster_of((args, kwargs))) is not None:
+        return _compute_in_views(function, args, kwargs, roster)
     reads_tensors = _reads_tensors(function)
     if not _differs(args, reads_tensors) and not _differs(kwargs.values(), reads_tensors):
         return function(*args, **kwargs)
-    roster = _roster_of((args, kwargs))
+    roster = roster_of((args, kwargs))
     if roster is None or _writes(function, kwargs):
         return guard(function, *args, **kwargs)
     return _compute(function, args, kwargs, roster)
+
+
+def lift_arrays(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of NumPy or its like for each lane, which takes tensors for arrays."""
+    return lift(function, *map(take_out, args), **{key: take_out(value) for key, value in kwargs.items()})
 
 
 def _compute(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> Any:
@@ -56,16 +63,26 @@ def _compute(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any],
     def call(lane_args: Any, lane_kwargs: Any) -> Any:
         return function(*lane_args, **lane_kwargs)
 
-    call.__name__ = _name(function)
+    call.__name__ = name_function(function)
     if roster.place is not None:
         return _compute_own(call, rows, roster, recipe)
     values = run_by_lane(call, rows, roster, recipe)
     if all(isinstance(value, Tensor) for value in values):
-        return join(values, roster, _name(function))
-    answer = gather(values, roster, recipe)
-    if type(answer) is PerLaneText:
-        answer.shown = _make_legible(function, args, kwargs, roster)
-    return answer
+        return join(values, roster, name_function(function))
+    return gather(values, roster, recipe)
+
+
+def _compute_in_views(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> Any:
+    """Let each lane compute where all that differs answers with its own value, whoever asks for it."""
+    if roster.place is not None:
+        return function(*args, **kwargs)
+
+    def call(place: int) -> Any:
+        with roster.answering_for(place):
+            return function(*args, **kwargs)
+
+    call.__name__ = name_function(function)
+    return gather(run_by_lane(call, [(place,) for place in range(len(roster))], roster), roster, None)
 
 
 def _compute_own(call: Function, rows: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
@@ -79,56 +96,6 @@ def _compute_own(call: Function, rows: Sequence[Any], roster: Roster, recipe: Re
     assert roster.place is not None
     roster.note(recipe)
     return call(*rows[roster.place])
-
-
-def _make_legible(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> str:
-    """Return what a text of all lanes looks like, if it can be made in one go."""
-    try:
-        with roster.showing():
-            return str(function(*args, **kwargs))
-    except Exception:  # a format that only the value of a single lane takes
-        return ""
-
-
-def show(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call what only people read, once, with the values of all lanes."""
-    roster = _roster_of((args, kwargs))
-    if roster is None or roster.place is not None:
-        return function(*args, **kwargs)
-    if (kwargs.get("file") or sys.stdout) not in roster.streams:
-        return guard(function, *args, **kwargs)
-    with roster.showing():
-        return function(*map(_legible, args), **{key: _legible(value) for key, value in kwargs.items()})
-
-
-def log(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call a function that may note which line has called it."""
-    if _name(function) not in _LOGGING:
-        return function(*args, **kwargs)
-    call = store if any(_keeps_text(handler) for handler in _handlers_of(function)) else show
-    return call(function, *args, **{**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2})
-
-
-def _handlers_of(function: Function) -> Iterator[logging.Handler]:
-    """Find who hears of a message, if the function writes into a log."""
-    owner = getattr(function, "__self__", None)
-    module = getattr(function, "__module__", "")
-    logger: Any = owner if owner is not None else logging.root if module == "logging" else None
-    while isinstance(logger, logging.LoggerAdapter):
-        logger = logger.logger
-    while isinstance(logger, logging.Logger):
-        yield from logger.handlers
-        logger = logger.parent if logger.propagate else None
-
-
-def _keeps_text(handler: logging.Handler) -> bool:
-    """Tell whether the user's code can read what a handler was given."""
-    is_in_memory = type(handler) is logging.StreamHandler and isinstance(handler.stream, io.StringIO)
-    return is_in_memory or is_users_module(type(handler).__module__)
-
-
-def _legible(value: Any) -> Any:
-    return str(value) if type(value) is PerLaneText else value
 
 
 def name_attribute(function: Function, *args: Any) -> Any:
@@ -167,7 +134,9 @@ def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
             picked_args, picked_kwargs = (split(each, len(roster))[roster.place] for each in (list(args), kwargs))
             return function(*picked_args, **picked_kwargs)
         recipe = next((each.recipe for each in stand_ins if isinstance(each, PerLane) and each.recipe), None)
-        raise roster.part(recipe, f"{_name(function)} does not take a value that differs by lane: {error}") from error
+        raise roster.part(
+            recipe, f"{name_function(function)} does not take a value that differs by lane: {error}"
+        ) from error
 
 
 def _number(value: Any) -> Any:
@@ -196,6 +165,11 @@ def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
     return False
 
 
+def is_stand_in(value: Any) -> bool:
+    """Tell whether a value stands for those of all lanes."""
+    return type(value) in STAND_INS or isinstance(value, PerLaneMapping)
+
+
 def _stand_ins(value: Any) -> Iterator[Any]:
     """Find what differs by lane."""
     kind = type(value)
@@ -206,7 +180,7 @@ def _stand_ins(value: Any) -> Iterator[Any]:
             yield from _stand_ins(item)
 
 
-def _roster_of(values: Any) -> Roster | None:
+def roster_of(values: Any) -> Roster | None:
     """Return whose values differ here, or whose lanes this thread runs."""
     return next((each.roster for each in _stand_ins(values)), None) or ROSTER.get()
 
@@ -220,7 +194,7 @@ def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     given = (*args, *kwargs.values())
     plain, owner = unbind(function)
     source = Call(plain, (*map(Constant, owner), *map(_express, given)), tuple(kwargs))
-    return Recipe(f"{_name(function)}({', '.join(map(_label, given))})", source)
+    return Recipe(f"{name_function(function)}({', '.join(map(_label, given))})", source)
 
 
 def _differs_in_tensors(values: Sequence[Any]) -> bool:
@@ -248,7 +222,8 @@ def _label(value: Any) -> str:
     return f"[{', '.join(map(_label, value))}]" if kind in _LISTS else repr(value)
 
 
-def _name(function: Any) -> str:
+def name_function(function: Any) -> str:
+    """Return the name of a function, for a sentence about it."""
     name: str = getattr(function, "__name__", "") or repr(function)
     return name.strip("_")
 
@@ -263,7 +238,8 @@ def _reads_tensors(function: Any) -> bool:
 
 
 def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
-    return "out" in kwargs or getattr(function, "__name__", "") in _WRITERS
+    name = getattr(function, "__name__", "")
+    return "out" in kwargs or name in _WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
 
 
 def own(value: Any) -> Any:
@@ -271,13 +247,16 @@ def own(value: Any) -> Any:
     return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
 
 
-STAND_INS = frozenset({PerLane, PerLaneText, PerLaneThing})
+STAND_INS = frozenset({PerLane, PerLaneArray, PerLaneText, PerLaneThing})
 _LISTS = frozenset({list, tuple, dict})
 _INERT = frozenset({int, float, bool, str, type(None)})
 _ONE_PASS = frozenset({
-    GeneratorType, map, filter, zip, enumerate, reversed, type({}.keys()), type({}.values()), type({}.items()),
+    GeneratorType, deque, map, filter, zip, enumerate, reversed, type({}.keys()), type({}.values()), type({}.items()),
 })  # fmt: skip
 _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
 _READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
-_WRITERS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "dump"})
-_LOGGING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+_WRITERS = frozenset({
+    "copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "savez_compressed", "dump",
+})  # fmt: skip
+CHANGERS = frozenset({"fill", "itemset", "setfield", "setflags", "sort", "partition", "resize", "byteswap", "put"})
+"""Methods of an array that change it."""

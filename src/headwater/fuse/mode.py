@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from numbers import Number
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headwater.errors import CannotFuseError
@@ -40,6 +41,7 @@ from headwater.fuse.targets import (
     narrow,
     promote,
     promote_statistics,
+    promote_weight,
     target_of,
     widen,
     write_out,
@@ -51,6 +53,12 @@ NO_KWARGS: Mapping[str, Any] = {}
 _ESCAPED = re.compile("functorch|vmap|BatchedTensor")
 """What torch says where a lane tensor came upon a function that leads past the mode."""
 
+_INITIALISERS: Mapping[Any, Any] = {
+    nn.init.normal_: Tensor.normal_,
+    nn.init.uniform_: Tensor.uniform_,
+    nn.init.constant_: Tensor.fill_,
+}
+"""Those that ask for modes themselves, and what they do with gradients off."""
 _GRADIENT_SWITCHES = frozenset({Tensor.requires_grad_, Tensor.requires_grad.__set__})  # type: ignore[attr-defined]
 
 
@@ -132,6 +140,7 @@ class LaneMode(TorchFunctionMode):
 
     def for_thread(self) -> LaneMode:
         """Return a mode for another thread, which ends with this one."""
+        self.roster.has_threads = True
         return ThreadMode(self)
 
     def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = NO_KWARGS) -> Any:
@@ -141,6 +150,16 @@ class LaneMode(TorchFunctionMode):
                 narrow(tensor, self.roster)
         if is_transforming():
             return func(*self._as_tensors(list(args)), **self._as_tensors(dict(kwargs)))
+        if self.roster.mask is not None or func in _INITIALISERS:
+            return self._compute_rarely(func, args, kwargs)
+        return self._compute(func, args, kwargs)
+
+    def _compute_rarely(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.roster.mask is not None and writes_in_place(func):
+            raise self.roster.part_by_branch(f"one side calls {name_of(func)}")
+        return self._initialise(func, *args, **kwargs) if func in _INITIALISERS else self._compute(func, args, kwargs)
+
+    def _compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if torch.is_grad_enabled():
             self.refuse_unprepared((*args, *kwargs.values()) if kwargs else args)
         if kwargs and (kwargs.get("out") is not None or kwargs.get("requires_grad")):
@@ -150,6 +169,13 @@ class LaneMode(TorchFunctionMode):
         if displaced:
             self._layouts.displace(answer)
         return self._layouts.compare(func, args, kwargs, answer) if func in REORDERING else answer
+
+    def _initialise(self, func: Any, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        """Do what a function of `torch.nn.init` does, with numbers that may differ by lane."""
+        given = [*args, *kwargs.values()]
+        more = {} if generator is None else {"generator": generator}
+        with torch.no_grad(), self:
+            return _INITIALISERS[func](*given, **more)
 
     def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func in NORMS:
@@ -266,6 +292,8 @@ class LaneMode(TorchFunctionMode):
         for tensor in tensors([target]):
             if not is_lane_tensor(tensor):
                 if tensor.requires_grad:
+                    if not torch.is_grad_enabled() and promote_weight(tensor, args, kwargs, self.num_lanes, self.swaps):
+                        continue
                     self.require_one((*args, *kwargs.values()))
                 promote(tensor, self.num_lanes, name_of(func), self.swaps)
         return target
@@ -337,6 +365,8 @@ def current_mode() -> LaneMode | None:
 def number_stack(value: PerLane, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return one number per lane, of the type that makes them act on tensors of `dtype` as Python numbers do."""
     kinds = {type(item) for item in value.values}
+    if not all(isinstance(item, Number) for item in value.values):
+        value.one()
     if dtype.is_floating_point or dtype.is_complex:
         return torch.tensor(value.values, dtype=dtype, device=device)
     if len(kinds) > 1:

@@ -57,7 +57,12 @@ def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
 
 def lane_state(model: nn.Module, place: int) -> dict[str, Tensor]:
     """Return the weights of one lane as an ordinary state dict that shares no memory with the stack."""
-    return {name: stack_of(tensor).detach()[place].clone() for name, tensor in model.state_dict(keep_vars=True).items()}
+    return {name: stack[place].clone() for name, stack in stack_weights(model).items()}
+
+
+def stack_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the stacks of all parameters and buffers of a state dict, by name."""
+    return {name: stack_of(tensor).detach() for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
 def load_lane_states(model: nn.Module, states: Sequence[Mapping[str, Tensor]]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwater.errors import CannotFuseError
+from headwater.fuse.apart import touches
 from headwater.fuse.factors import Factor, Lanewise, lanewise
 from headwater.fuse.flat_state import Chunk
 from headwater.fuse.functorch import stack_of
@@ -200,23 +202,28 @@ class LoopedPart:
     def step(self, groups: Sequence[Mapping[str, Any]], skipped: Collection[int] = frozenset()) -> None:
         """Let each instance step on its lane, but for those that are skipped."""
         self.follow(groups)
-        stacks = [[stack_of(param) for param in group["params"]] for group in groups]
         for place, real in self.reals.items():
-            if place in skipped:
-                continue
-            pairs = [
-                (param, stack)
-                for group, group_stacks in zip(real.param_groups, stacks, strict=True)
-                for param, stack in zip(group["params"], group_stacks, strict=True)
-            ]
-            for param, stack in pairs:
-                param.data = stack.detach()[place]
-                param.grad = None if stack.grad is None else stack.grad[place]
-            real.step()
-            for param, stack in pairs:
-                view = stack.detach()[place]
-                if param.data_ptr() != view.data_ptr():
-                    view.copy_(param.detach())
+            if place not in skipped:
+                with _lent(real, place, groups):
+                    real.step()
+
+    def call(self, name: str, groups: Sequence[Mapping[str, Any]], args: Any, kwargs: Any) -> list[Any]:
+        """Call a method of each instance, which may move weights and drop gradients; return the answers."""
+        if touches((*args, *kwargs.values())):
+            raise CannotFuseError(f"the code gives {name} of an optimizer a value that differs by lane")
+        self.follow(groups)
+        answers, left = [], []
+        for place, real in self.reals.items():
+            with _lent(real, place, groups):
+                answers.append(getattr(real, name)(*pick(args, place), **pick(kwargs, place)))
+                left.append([param.grad for group in real.param_groups for param in group["params"]])
+        stacks = [stack_of(param) for group in groups for param in group["params"]]
+        for stack, grads in zip(stacks, zip(*left, strict=True), strict=True):
+            own = [grad for grad in grads if grad is not None]
+            stack.grad = torch.stack(own) if len(own) == len(grads) else None
+            if 0 < len(own) < len(grads):
+                raise CannotFuseError(f"{name} leaves only some lanes a gradient")
+        return answers
 
     def lane_state(self, place: int, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return a copy of the state dict of one lane's instance."""
@@ -237,6 +244,25 @@ class LoopedPart:
         for place, real in self.reals.items():
             if number == len(real.param_groups):
                 real.add_param_group(_lane_group(group, place))
+
+
+@contextmanager
+def _lent(real: Optimizer, place: int, groups: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Lend an instance the weights and gradients of its lane, and take the weights back."""
+    stacks = [[stack_of(param) for param in group["params"]] for group in groups]
+    pairs = [
+        (param, stack)
+        for group, group_stacks in zip(real.param_groups, stacks, strict=True)
+        for param, stack in zip(group["params"], group_stacks, strict=True)
+    ]
+    for param, stack in pairs:
+        param.data = stack.detach()[place]
+        param.grad = None if stack.grad is None else stack.grad[place]
+    yield
+    for param, stack in pairs:
+        view = stack.detach()[place]
+        if param.data_ptr() != view.data_ptr():
+            view.copy_(param.detach())
 
 
 def class_of(factory: Factory) -> type[Optimizer]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import is_
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -222,9 +224,17 @@ class LaneOptimizer(Optimizer):
 
     def __getattr__(self, name: str) -> Any:
         classes = self.__dict__.get("_classes", ())
+        is_method = classes and all(isinstance(getattr(each, name, None), FunctionType) for each in classes)
+        if is_method and len(self._looped.reals) == len(classes):
+            return partial(self._call_each, name)
         if not name.startswith("_") and any(hasattr(optimizer_class, name) for optimizer_class in classes):
             raise CannotFuseError(f"the code uses {classes[0].__name__}.{name}, which lanes cannot share")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def _call_each(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method that a class of the user's own has beside `step`, such as the two steps of SAM."""
+        with self._roster.noticing_shortage(), torch._C.DisableTorchFunction():
+            return merge(self._looped.call(name, self.param_groups, args, kwargs), self._roster)
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None

@@ -10,14 +10,17 @@ import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from numbers import Number
-from types import FrameType
 from typing import Any
 
 from headwater.errors import CannotFuseError
+from headwater.fuse.callers import is_debugging, package_of
+from headwater.fuse.functorch import is_asked
 from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.texts import merge_texts, shorten
 from headwater.space.configuration import FrozenConfig
 from headwater.trials import Recipe
 from headwater.trials.recipes import Call, Constant
@@ -25,9 +28,6 @@ from headwater.trials.recipes import Call, Constant
 _NO_NUMBERS = (list, tuple, bytes)
 _OURS = frozenset({"torch", "headwater"})
 """Packages that know what a PerLane is, or ask only whether it is one of their own things."""
-_DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle"})
-_PRINTERS = frozenset({"pprint", "reprlib"})
-"""What debuggers show values by, and others too."""
 
 
 def lane_value(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
@@ -107,6 +107,13 @@ def gather(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
     if all(type(value) is str for value in values):
         text = PerLaneText(values, roster, recipe)
         return text if roster.place is None else text.one()
+    if recipe is None and roster.place is None and _are_arrays(values):
+        return _arrays_of(values, roster)
+    return _gather_items(values, roster, recipe)
+
+
+def _gather_items(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
+    first = values[0]
     if type(first) in (list, tuple) and all(type(v) is type(first) and len(v) == len(first) for v in values):
         places = range(len(first))
         return type(first)(gather([v[place] for v in values], roster, _item(recipe, place)) for place in places)
@@ -116,6 +123,16 @@ def gather(values: Sequence[Any], roster: Roster, recipe: Recipe | None) -> Any:
         kinds = [type(value).__name__ for value in values]
         raise roster.part(None, f"lanes computed values of different types ({', '.join(sorted({*kinds}))})", kinds)
     return PerLaneThing(values, roster, recipe).one()
+
+
+def _are_arrays(values: Sequence[Any]) -> bool:
+    return all(type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" for value in values)
+
+
+def _arrays_of(values: Sequence[Any], roster: Roster) -> Any:
+    from headwater.fuse.arrays import PerLaneArray
+
+    return PerLaneArray(values, roster)
 
 
 def _item(recipe: Recipe | None, key: Any) -> Recipe | None:
@@ -146,7 +163,7 @@ class PerLane(Operators):
         kinds = {type(value) for value in self.values}
         if len(kinds) == 1 and type(self) is PerLane:
             return kinds.pop()
-        if _package(sys._getframe(1)) in _OURS:
+        if package_of(sys._getframe(1)) in _OURS:
             return type(self)
         kind: type[Any] = self._map(type, "type({})")
         return kind
@@ -163,22 +180,33 @@ class PerLane(Operators):
         """Whose values these are."""
         return self._roster
 
+    @property
+    def _seen(self) -> Sequence[Any]:
+        """The values of the lanes that code runs for."""
+        mask = self._roster.mask
+        if mask is None or self._roster.place is not None:
+            return self.values
+        return [value for value, is_in in zip(self.values, mask, strict=True) if is_in]
+
     def one(self) -> Any:
         """Return the value that all lanes share; where they differ, that of the lane that code runs for, or part."""
-        values = self.values
+        values = self._seen
         if all(same(values[0], value) for value in values):
             return values[0]
         if self._roster.place is not None:
             self._roster.note(self.recipe)
-            return values[self._roster.place]
+            return self.values[self._roster.place]
         if self.recipe is not None:
             raise self._roster.part(self.recipe, f"the code needs one value of `{self.recipe.label}`")
-        answers = [value if isinstance(value, bool) else repr(value) for value in values]
-        raise self._roster.part(None, f"the code branches on a value that lanes computed ({self._show()})", answers)
+        answers = [value if isinstance(value, bool) else repr(value) for value in self.values]
+        asks = "branches on" if all(isinstance(value, bool) for value in values) else "needs one value of"
+        raise self._roster.part(None, f"the code {asks} what lanes computed ({shorten(self._show())})", answers)
 
     @classmethod
-    def __torch_function__(cls, func: Operation, types: object, args: object = (), kwargs: object = None) -> Any:
-        return NotImplemented  # its presence lets torch accept a PerLane; the lane mode then takes the call
+    def __torch_function__(cls, func: Operation, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        """Make the lanes part where no lane mode takes the call, as in a dataset that all lanes read."""
+        named = {key: _one_of(value) for key, value in (kwargs or {}).items()}
+        return func(*map(_one_of, args), **named)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         import numpy as np
@@ -198,19 +226,23 @@ class PerLane(Operators):
         return self._show() if self._roster.shows else str(self.one())
 
     def __repr__(self) -> str:
-        return f"PerLane({self._show()})" if self._roster.shows or _is_debugging() else repr(self.one())
+        return f"PerLane({self._show()})" if self._roster.shows or is_debugging() else repr(self.one())
 
     def __format__(self, spec: str) -> str:
         return self._show(spec) if self._roster.shows else format(self.one(), spec)
 
     def _show(self, spec: str = "") -> str:
         """Write down the values of all lanes, for eyes only."""
-        return f"[{' '.join(format(value, spec) for value in self.values)}]"
+        return f"[{' '.join(format(value, spec) for value in self._seen)}]"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not any(hasattr(value, name) for value in self.values):
             raise AttributeError(name)
-        return getattr(self.one(), name)
+        if self.recipe is not None or self._roster.place is not None or type(self) is not PerLane:
+            return getattr(self.one(), name)
+        if any(callable(getattr(value, name, None)) for value in self.values):
+            return partial(_call_method, self, name)
+        return self._by_lane(operator.attrgetter(name), [(value,) for value in self.values], None)
 
     def __bool__(self) -> bool:
         if all(isinstance(value, bool) for value in self.values):
@@ -239,6 +271,8 @@ class PerLane(Operators):
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
         is_list = isinstance(other, _NO_NUMBERS) and operation not in (operator.eq, operator.ne)
         if not isinstance(other, PerLane) and (is_list or hasattr(other, "__torch_function__")):
+            if not is_list and not is_asked():  # in a dataset, which all lanes read
+                return operation(other, self.one()) if swapped else operation(self.one(), other)
             return NotImplemented  # a tensor's or a list's own operator takes over
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
@@ -250,6 +284,25 @@ class PerLane(Operators):
             self._roster.note(self.recipe)
             return operation(*rows[self._roster.place])
         return gather(run_by_lane(operation, rows, self._roster, recipe), self._roster, recipe)
+
+
+def _call_method(number: PerLane, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a method of each lane's number, which changes none of them."""
+    rows = [
+        (value, *rest) for value, *rest in zip(number.values, *(_by_lane(arg, number) for arg in args), strict=True)
+    ]
+    named = {key: _by_lane(value, number) for key, value in kwargs.items()}
+
+    def call(place: int, own: Any, *rest: Any) -> Any:
+        return getattr(own, name)(*rest, **{key: values[place] for key, values in named.items()})
+
+    call.__name__ = name
+    placed = [(place, *row) for place, row in enumerate(rows)]
+    return gather(run_by_lane(call, placed, number.roster), number.roster, None)
+
+
+def _by_lane(value: Any, like: PerLane) -> Sequence[Any]:
+    return value.values if isinstance(value, PerLane) else [value] * len(like.roster)
 
 
 def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
@@ -272,15 +325,10 @@ def _combine(recipe: Recipe | None, other: Any, operation: Operation, symbol: st
 class PerLaneText(PerLane):
     """Words that differ by lane, such as a line to print. No `str`, whose characters C code would read: of one lane."""
 
-    __slots__ = ("shown",)
-
-    def __init__(self, values: Sequence[str], roster: Roster, recipe: Recipe | None = None) -> None:
-        super().__init__(values, roster, recipe)
-        self.shown = ""
-        """The text with the values of all lanes in it, where it was made of them."""
+    __slots__ = ()
 
     def _show(self, spec: str = "") -> str:
-        return self.shown or super()._show(spec)
+        return format(merge_texts(self._seen), spec)
 
     def __len__(self) -> int:
         return operator.index(self._map(len, "len({})"))
@@ -343,21 +391,10 @@ class PerLaneMapping(Mapping[str, Any]):
         return [self.recipe.evaluate(self.roster.configs[member]) for member in self.roster.members]
 
 
+def _one_of(value: Any) -> Any:
+    return value.one() if isinstance(value, PerLane) else value
+
+
 def _give(value: Any) -> Any:
     """Return what was pickled."""
     return value
-
-
-def _is_debugging() -> bool:
-    """Tell whether a debugger asks for the text, to show it."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and _package(frame) in _PRINTERS:
-        frame = frame.f_back
-    return _package(frame) in _DEBUGGERS
-
-
-def _package(frame: FrameType | None) -> str:
-    """Return the package whose code asks; that of the standard library's abstract classes asks for another."""
-    while frame is not None and frame.f_globals.get("__name__") == "abc":
-        frame = frame.f_back
-    return "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]

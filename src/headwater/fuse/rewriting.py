@@ -47,9 +47,9 @@ class Rewrites:
         self._lock = Lock()
         self._open: dict[int, tuple[FunctionType, CodeType, int]] = {}
 
-    def open(self, function: Callable[..., Any], *others: object) -> list[FunctionType]:
-        """Give the function, all that is reachable from it in the user's modules, and others their variants."""
-        wanted = [*find_functions(function), *(part for other in others for part in _functions_in(other))]
+    def open(self, function: Callable[..., Any], *modules: ModuleType) -> list[FunctionType]:
+        """Give the function, all that is reachable from it in the user's modules, and that of others their variants."""
+        wanted = [*find_functions(function), *(part for module in modules for part in _written_in(module))]
         return [each for each in wanted if self._open_one(each)]
 
     def _open_one(self, function: FunctionType) -> bool:
@@ -62,6 +62,10 @@ class Rewrites:
                 function.__code__ = variant
             self._open[id(function)] = function, plain, count + 1
             return True
+
+    def has(self, function: FunctionType) -> bool:
+        """Tell whether a function runs in its variant now."""
+        return id(function) in self._open
 
     def close(self, functions: list[FunctionType]) -> None:
         """Put the plain code back where this was the last group that wanted another."""
@@ -93,6 +97,12 @@ def find_functions(function: Any) -> list[FunctionType]:
 def is_library(filename: str) -> bool:
     """Tell whether a file belongs to Python, to an installed package or to us, not to the user."""
     return filename.startswith("<frozen") or str(Path(filename).resolve()).startswith(_LIBRARIES)
+
+
+def _written_in(module: ModuleType) -> Iterator[FunctionType]:
+    """Yield the functions whose source is in the module's file, not what decorates them or was imported."""
+    for value in [*vars(module).values()]:
+        yield from (part for part in _functions_in(value) if part.__code__.co_filename == module.__file__)
 
 
 def _functions_in(value: Any) -> Iterator[FunctionType]:

@@ -6,13 +6,42 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 from headwater.errors import CannotFuseError, LanesPart
+from headwater.fuse.rewriting import is_library
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.space import Config
 from headwater.trials import Question, Recipe
+
+
+def locate(reason: str, trace: TracebackType | None = None) -> str:
+    """Add to a reason where in the user's code it arose: now, or where an exception was raised."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    while trace is not None:
+        if not is_library(trace.tb_frame.f_code.co_filename):
+            place = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    return reason if place is None else f"{reason} ({Path(place[0]).name}:{place[1]})"
+
+
+@dataclass(slots=True)
+class KeptFiles:
+    """What lanes have written down, each for itself."""
+
+    files: set[str] = field(default_factory=set)
+    """Files of which each lane has one of its own."""
+    writers: dict[int, tuple[Any, dict[int, Any]]] = field(default_factory=dict)
+    """Writers for TensorBoard, and those of each trial beside them."""
+    streams: list[tuple[Any, list[Path]]] = field(default_factory=list)
+    """Open text files, and the copies of them that lanes have of their own."""
 
 
 class Roster:
@@ -25,6 +54,9 @@ class Roster:
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
         self.members: tuple[int, ...] = tuple(range(len(configs)))
+        self.numbers: Sequence[int] = self.members
+        """The number of the trial in each lane, by its place in the group as it started."""
+        self.kept = KeptFiles()
         self.question: Question | None = None
         self.shortage = ""
         """The traceback of the call in which memory ran out; the lanes must be fewer then."""
@@ -32,6 +64,14 @@ class Roster:
         """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
         self.was_asked = False
         """Whether such code needed one value of something that differs between lanes."""
+        self.has_threads = False
+        """Whether the user's code has started threads."""
+        self.mask: tuple[bool, ...] | None = None
+        """Which of the lanes the code runs for now, in a branch that only some of them take; None: for all."""
+        self.branch: Any = None
+        """The branch that it is in then."""
+        self.watched: list[tuple[tuple[Any, Any], ...]] = []
+        """What branches have chosen from, and what they chose, with what these were like then."""
         self.streams = (sys.stdout, sys.stderr)
         """Where text goes that only people read."""
         self.is_running = False
@@ -42,6 +82,10 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def includes(self, place: int) -> bool:
+        """Tell whether the code runs for the lane at this place now."""
+        return self.mask is None or self.mask[place]
 
     @property
     def has_narrowed(self) -> bool:
@@ -112,15 +156,25 @@ class Roster:
             return CannotFuseError(reason)
         return self.part(best, reason)
 
-    def part(self, recipe: Recipe | None, reason: str, answers: Sequence[object] = ()) -> LanesPart:
+    def part(
+        self,
+        recipe: Recipe | None,
+        reason: str,
+        answers: Sequence[object] = (),
+        trace: TracebackType | None = None,
+    ) -> LanesPart:
         """Note that the lanes must part, and return the signal to raise.
 
         The note stays even if torch or the user's code swallows the signal and fails in another way.
         """
         if recipe is not None and not answers:
             answers = [repr(self._evaluate(recipe, place)) for place in range(len(self))]
-        self.question = Question(recipe, reason, tuple(answers))
-        return LanesPart(reason)
+        self.question = Question(recipe, locate(reason, trace), tuple(answers))
+        return LanesPart(self.question.reason)
+
+    def part_by_branch(self, reason: str, trace: TracebackType | None = None) -> LanesPart:
+        """Note that the lanes must part by the answers that led into the branch which only some of them take."""
+        return self.part(None, f"the code branches on what lanes computed: {reason}", self.branch.answers, trace)
 
     @property
     def halt(self) -> str | None:
@@ -145,10 +199,10 @@ class Roster:
         self.shortage = "".join(traceback.format_exception(error))
         return LanesPart("out of memory")
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, trace: TracebackType | None = None) -> None:
         """Note that the lanes cannot go on as one; what they were asked first stands."""
         if self.question is None:
-            self.question = Question(None, reason)
+            self.question = Question(None, locate(reason, trace))
 
     def _cost(self, recipe: Recipe, kinds: Sequence[object]) -> tuple[int, int, int]:
         """Tell how badly a recipe explains kinds: pairs it should separate, pairs it should not, and how odd it were.

@@ -54,7 +54,8 @@ def fuse_scheduler(scheduler_class: Any, optimizer: LaneOptimizer, roster: Roste
     """Return one scheduler that schedules each lane as the scheduler of that lane alone would.
 
     Args:
-        scheduler_class: A class of `torch.optim.lr_scheduler`, the user's own, or a PerLane of these.
+        scheduler_class: A class of `torch.optim.lr_scheduler`, the user's own, a function that makes a scheduler of
+            the optimizer, or a PerLane of these.
         optimizer: The lanes' optimizer.
         roster: The lanes.
         kwargs: Arguments of the class; any may be a PerLane. The schedulers inside `SequentialLR` and
@@ -77,7 +78,7 @@ class LaneScheduler:
 
     def __init__(
         self,
-        classes: Sequence[type[LRScheduler]],
+        classes: Sequence[Any],
         optimizer: LaneOptimizer,
         roster: Roster,
         arguments: Mapping[str, Any],
@@ -96,7 +97,8 @@ class LaneScheduler:
 
     @property  # type: ignore[misc]  # torch's class, for isinstance
     def __class__(self) -> type[Any]:
-        return self._class if isinstance(self._class, type) else LaneScheduler
+        kinds: set[Any] = {type(real) for real in self._lanes} or {self._class}
+        return kinds.pop() if len(kinds) == 1 and all(isinstance(kind, type) for kind in kinds) else LaneScheduler
 
     @property
     def optimizer(self) -> LaneOptimizer:
@@ -241,18 +243,21 @@ class LaneScheduler:
         return self._stand_ins
 
 
-def _resolve(scheduler_class: Any) -> type[LRScheduler]:
+def _resolve(scheduler_class: Any) -> Any:
     if isinstance(scheduler_class, str):
         scheduler_class = getattr(lr_scheduler, scheduler_class, scheduler_class)
-    if not (isinstance(scheduler_class, type) and issubclass(scheduler_class, LRScheduler)):
+    is_class = isinstance(scheduler_class, type)
+    if not (issubclass(scheduler_class, LRScheduler) if is_class else callable(scheduler_class)):
         raise TypeError(f"{scheduler_class!r} is no scheduler; pass a class of torch.optim.lr_scheduler or a subclass")
     return scheduler_class
 
 
-def _construct(scheduler_class: type[LRScheduler], optimizer: Any, arguments: Mapping[str, Any]) -> Any:
-    if issubclass(scheduler_class, lr_scheduler.ChainedScheduler):
-        return scheduler_class(optimizer=optimizer, **arguments)
-    return scheduler_class(optimizer, **arguments)
+def _construct(make: Any, optimizer: Any, arguments: Mapping[str, Any]) -> Any:
+    is_chained = isinstance(make, type) and issubclass(make, lr_scheduler.ChainedScheduler)
+    made: object = make(optimizer=optimizer, **arguments) if is_chained else make(optimizer, **arguments)
+    if not isinstance(made, LRScheduler):
+        raise TypeError(f"{make!r} made {type(made).__name__}, which is no learning-rate scheduler")
+    return made
 
 
 def _lane_arguments(arguments: Mapping[str, Any], place: int) -> dict[str, Any]:

@@ -33,6 +33,15 @@ class Swaps:
 
         self._before[key] = (ref(plain, forget), other)
 
+    def shares_memory(self, stack: Tensor) -> bool:
+        """Tell whether this is memory of a tensor that was turned, such as a weight."""
+        place = stack.untyped_storage().data_ptr()
+        turned = (reference() for reference, _ in [*self._before.values()])
+        return any(
+            tensor is not None and is_lane_tensor(tensor) and stack_of(tensor).untyped_storage().data_ptr() == place
+            for tensor in turned
+        )
+
     def undo(self) -> None:
         """Give every tensor back what it held when it was turned."""
         for reference, before in list(self._before.values()):

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
+
+from headwater.fuse.branch_syntax import names_assigned, write_assign, write_augmented, write_if
 
 TAKERS = frozenset({"prepare_optimizer", "prepare_scheduler"})
 """Methods of a trial that take whatever differs by lane."""
@@ -48,6 +50,13 @@ class _Rewriter(ast.NodeTransformer):
         """What stands in such a place."""
         self._locals: set[ast.AST] = set()
         """Uses of variables that hold such a value."""
+        self._shared: list[frozenset[str]] = []
+        """Variables of other scopes that the functions around assign."""
+        self._can_branch = [False]
+        """Whether an `if` of the functions around may go both ways."""
+        self._num_branches = 0
+        self._branches: list[list[str]] = []
+        """The answers to the conditions around, in each of the functions around."""
 
     def mark_arguments(self, call: ast.Call) -> None:
         """Note what is given to a method that takes whatever differs by lane."""
@@ -68,13 +77,11 @@ class _Rewriter(ast.NodeTransformer):
             isinstance(node, ast.Name) and node.id in _LOOK_AT_THEIR_CALLER - {"super"} for node in ast.walk(function)
         ):
             return
-        bindings = Counter(_bound_in(function))
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                if bindings[name] == 1 and _reads(node.value):
-                    self._kept.add(node.value)
-                    self._locals.update(each for each in ast.walk(function) if _loads(each, name))
+        reads = dict(_reads_assigned(function))
+        bindings = Counter(_bound_in(function)) if reads else Counter[str]()
+        kept = {name: value for name, value in reads.items() if bindings[name] == 1}
+        self._kept.update(kept.values())
+        self._locals.update(each for each in (ast.walk(function) if kept else ()) if _loads(each, kept))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         takes = _takes_lanes(node)
@@ -91,9 +98,11 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.ctx, ast.Load) and node in self._kept | self._given:
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if node in self._kept | self._given:
             node.value = self._ask(node.value, "lanes", node.value)
-        return node
+        return node if _is_fixed(node.slice) else self._ask(node, "item", node.value, node.slice)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return self._ask(node, "own", node) if node in self._locals and node not in self._given else node
@@ -160,6 +169,64 @@ class _Rewriter(ast.NodeTransformer):
         node.body.insert(0, ast.copy_location(first, node.body[0]))
         return node
 
+    def visit_If(self, node: ast.If) -> Any:
+        names = [names_assigned(side) if self._can_branch[-1] else None for side in (node.body, node.orelse)]
+        sides = [each for each in names if each is not None and not self._shared[-1] & {*each}]
+        if len(sides) < 2:
+            return self.generic_visit(node)
+        self._num_branches += 1
+        variable = f".branch{self._num_branches}"
+        self._branches[-1].append(variable)
+        self.generic_visit(node)
+        self._branches[-1].pop()
+        return write_if(node, sides, variable, self._ask)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        return write_assign(node, self._shared[-1], self._ask) if self._shared else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        return write_augmented(node, self._shared[-1], self._ask) if self._shared else node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        node.iter = self._ask(node.iter, "each", node.iter)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        if not node.is_async:
+            node.iter = self._ask(node.iter, "each", node.iter)
+        return node
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        return self._leave(node)
+
+    def visit_Break(self, node: ast.Break) -> Any:
+        return self._leave(node)
+
+    def visit_Continue(self, node: ast.Continue) -> Any:
+        return self._leave(node)
+
+    def _leave(self, node: ast.stmt) -> Any:
+        """Let no lane alone go where another does not."""
+        self.generic_visit(node)
+        if not self._branches or not self._branches[-1]:
+            return node
+        answers = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in self._branches[-1]]
+        return [ast.copy_location(ast.Expr(self._ask(node, "require_whole", *answers)), node), node]
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        return self._require_all(node)
+
+    def visit_Delete(self, node: ast.Delete) -> Any:
+        return self._require_all(node)
+
+    def _require_all(self, node: ast.stmt) -> Any:
+        self.generic_visit(node)
+        return [ast.copy_location(ast.Expr(self._ask(node, "require_all")), node), node]
+
     def visit_arg(self, node: ast.arg) -> ast.AST:
         return node  # an annotation may be kept as text
 
@@ -176,7 +243,13 @@ class _Rewriter(ast.NodeTransformer):
 
     def _visit_function(self, node: Any) -> ast.AST:
         returns, node.returns = node.returns, None
+        self._shared.append(frozenset(_names_of_other_scopes(node)))
+        self._can_branch.append(_can_branch(node))
+        self._branches.append([])
         self.generic_visit(node)
+        self._shared.pop()
+        self._can_branch.pop()
+        self._branches.pop()
         node.returns = returns
         return node  # type: ignore[no-any-return]  # a function, of either kind
 
@@ -186,6 +259,38 @@ class _Rewriter(ast.NodeTransformer):
             ast.Attribute(ast.copy_location(ast.Constant(self._tools), node), name, ast.Load()), node
         )
         return ast.copy_location(ast.Call(tool, [*args], []), node)
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a function is made of, without the functions and classes within."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            yield node
+            yield from _own_nodes(node)
+
+
+def _names_of_other_scopes(function: ast.AST) -> Iterator[str]:
+    for node in _own_nodes(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            yield from node.names
+
+
+def _can_branch(function: ast.AST) -> bool:
+    """Tell whether a function is an ordinary one, that nobody looks into from within."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    looks = _LOOK_AT_THEIR_CALLER - {"super"}
+    return not any(
+        isinstance(node, ast.Yield | ast.YieldFrom) or (isinstance(node, ast.Name) and node.id in looks)
+        for node in ast.walk(function)
+    )
+
+
+def _is_fixed(key: ast.expr) -> bool:
+    """Tell whether a key is a constant or has slices in it, which no call takes."""
+    if isinstance(key, ast.Tuple):
+        return any(isinstance(part, ast.Starred | ast.Slice) for part in key.elts) or all(map(_is_fixed, key.elts))
+    return isinstance(key, ast.Slice | ast.Constant) or (isinstance(key, ast.UnaryOp) and _is_fixed(key.operand))
 
 
 def _takes_lanes(node: ast.AST) -> TypeGuard[ast.Call]:
@@ -209,8 +314,17 @@ def _reads(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
 
 
-def _loads(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+def _reads_assigned(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the variables that are assigned what a configuration may hold."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and _reads(node.value):
+            target = node.targets[0]
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+
+
+def _loads(node: ast.AST, names: Container[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
 
 
 def _bound_in(function: ast.AST) -> Iterator[str]:

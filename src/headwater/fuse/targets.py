@@ -69,6 +69,19 @@ def promote(target: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
     swaps.turn(target, widen(target, num_lanes).clone())
 
 
+def promote_weight(
+    weight: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes: int, swaps: Swaps
+) -> bool:
+    """Make a weight of a model that is yet to be prepared a lane tensor, where numbers initialise it; tell whether."""
+    given = [value for value in (*args, *kwargs.values()) if value is not weight]
+    is_alone = isinstance(weight, nn.Parameter) and num_holders(weight) == 1 and num_uses(weight) == 1
+    if not is_alone or any(isinstance(value, Tensor) for value in given):
+        return False
+    with torch.enable_grad():
+        swaps.turn(weight, widen(weight.detach(), num_lanes).clone().requires_grad_())
+    return True
+
+
 def promote_statistics(args: Sequence[Any], kwargs: Mapping[str, Any], num_lanes: int, swaps: Swaps) -> None:
     """Give each lane running statistics of its own: a norm moves them on in place, and does not say so.
 

@@ -11,46 +11,84 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
+import torch
 import torch.nn.utils.clip_grad as clipping
+from numpy import ndarray
 from torch import Tensor, nn
 
 from headwater.errors import LanesPart
+from headwater.fuse.branches import (
+    attribute,
+    augment,
+    begin,
+    branch,
+    each,
+    element,
+    is_split,
+    masked,
+    read_locals,
+    refuse,
+    require_all,
+    require_whole,
+    select,
+    set_item,
+    turn,
+)
+from headwater.fuse.building import RECURRENT, build_recurrent, distribute, from_numpy
+from headwater.fuse.harmless import changes_arguments, is_harmless
+from headwater.fuse.keeping import ARRAY_WRITERS, on_files, reads_files, serialize, summarise, write_file, write_stream
 from headwater.fuse.lifting import (
     ROSTER,
     STAND_INS,
     Function,
     guard,
     lift,
-    log,
+    lift_arrays,
     name_attribute,
+    name_function,
     own,
-    show,
     store,
 )
 from headwater.fuse.per_lane import PerLane, PerLaneMapping
 from headwater.fuse.rewriting import Rewrites, is_users_module
 from headwater.fuse.roster import Roster
+from headwater.fuse.showing import log, show
 from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
     "answering",
+    "attribute",
+    "augment",
+    "begin",
+    "branch",
+    "each",
+    "element",
     "go_on",
+    "is_split",
+    "item",
     "lanes",
+    "masked",
     "of",
     "other_thing",
     "own",
+    "read_locals",
     "remainder",
+    "require_all",
+    "require_whole",
     "same_thing",
+    "select",
+    "set_item",
     "subject",
     "taking",
     "text",
+    "turn",
 ]
 
 
 @contextmanager
 def answering(function: Function, roster: Roster) -> Iterator[None]:
     """Let the function, and what of the user's it calls, ask for every lane; so too torch's gradient clipping."""
-    functions = REWRITES.open(function, *vars(clipping).values())
+    functions = REWRITES.open(function, clipping)
     before = ROSTER.set(roster)
     try:
         with roster.running():
@@ -69,6 +107,7 @@ def go_on() -> None:
     roster = ROSTER.get()
     if roster is not None and roster.halt is not None:
         raise LanesPart(roster.halt)
+    require_all()
 
 
 def same_thing(a: Any, b: Any) -> Any:
@@ -102,6 +141,16 @@ def remainder(a: Any, b: Any) -> Any:
     return lift(fill_in, a, b) if type(a) in (str, bytes) else a % b
 
 
+def item(owner: Any, key: Any) -> Any:
+    """Answer `owner[key]`, where an array takes keys that differ by lane."""
+    return lift_arrays(operator.getitem, owner, key) if _picks(owner, key) else owner[key]
+
+
+def _picks(owner: Any, key: Any) -> bool:
+    keys = key if type(key) is tuple else (key,)
+    return type(owner) is ndarray and any(type(each) in STAND_INS or isinstance(each, Tensor) for each in keys)
+
+
 def lanes(config: Any) -> Any:
     """Let a configuration hand out whatever differs by lane: it goes where that is known."""
     return config.keeping() if isinstance(config, PerLaneMapping) else config
@@ -119,6 +168,20 @@ def _resolve(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 def of(function: Any) -> Function:
     """Return the function, or what is to be called in its place."""
+    roster = ROSTER.get()
+    return _find(function) if roster is None or roster.mask is None else partial(_call_masked, function)
+
+
+def _call_masked(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a branch that only some lanes take, if that concerns nobody but these."""
+    roster = ROSTER.get()
+    is_safe = is_harmless(function, REWRITES) and not changes_arguments(args, kwargs)
+    if roster is not None and roster.mask is not None and not is_safe:
+        refuse(roster, f"one side calls {name_function(function)}")
+    return _find(function)(*args, **kwargs)
+
+
+def _find(function: Any) -> Function:
     kind = type(function)
     if kind is FunctionType:
         way = _way_of_function(function)
@@ -129,14 +192,31 @@ def of(function: Any) -> Function:
     elif isinstance(function, nn.Module):
         return function
     elif isinstance(function, type):
-        way = _BUILTINS.get(function) if function.__module__ == "builtins" else _ways(function.__module__)
+        way = _way_of_class(function)
     elif kind is MethodDescriptorType:
         way = lift if function.__objclass__ in _IMMUTABLE else None
     elif kind is partial:
-        return function if of(function.func) is function.func else partial(guard, function)
+        return function if _find(function.func) is function.func else partial(guard, function)
     else:
         way = _ways(kind.__module__)
-    return function if way is None else partial(way, function)
+    return function if way is None else partial(_way_of_files(function, way), function)
+
+
+def _way_of_files(function: Any, way: Function) -> Function:
+    """Return how to call a function that may write a file, or come upon one that each lane has its own of."""
+    name = getattr(function, "__name__", "")
+    if (way is lift_arrays and name in ARRAY_WRITERS) or (way is lift and name == "dump"):
+        return write_file
+    roster = ROSTER.get()
+    if roster is None or not roster.kept.files or way not in (guard, lift, lift_arrays):
+        return way
+    return partial(on_files, way) if reads_files(function, is_known=way is not guard) else way
+
+
+def _way_of_class(kind: type) -> Function | None:
+    if kind in RECURRENT:
+        return build_recurrent
+    return _BUILTINS.get(kind) if kind.__module__ == "builtins" else _ways(kind.__module__)
 
 
 def _way_of_function(function: FunctionType) -> Function | None:
@@ -146,6 +226,8 @@ def _way_of_function(function: FunctionType) -> Function | None:
 
 def _way_of_builtin(function: Any) -> Function | None:
     owner = function.__self__
+    if function is torch.from_numpy:
+        return from_numpy
     if owner is None or type(owner) is ModuleType:
         return _BUILTINS.get(function, guard) if owner is builtins else _ways(function.__module__)
     kind = owner if isinstance(owner, type) else type(owner)
@@ -171,21 +253,31 @@ def _ways(module: str | None) -> Function | None:
 
 def _find_way(module: str) -> Function | None:
     package = module.partition(".")[0]
+    way = _KEEPING.get(module) or _PACKAGES.get(package)
+    if way is not None:
+        return way
+    if module.startswith("torch.distributions"):
+        return distribute
     if package in ("torch", "headwater"):
         return None
-    if package in ("logging", "warnings"):
-        return log
-    if package == "tqdm":
-        return show
-    if module in ("_pickle", "marshal"):
-        return store
-    if module in _PURE or (package == "numpy" and not module.startswith("numpy.random")):
+    if module in _PURE:
         return lift
+    if module.startswith(_ARRAYS) and not module.startswith("numpy.random"):
+        return lift_arrays
     return None if is_users_module(module) else guard
 
 
+_PACKAGES: Mapping[str, Function] = {"logging": log, "warnings": log, "tqdm": show}
+_KEEPING: Mapping[str, Function] = {
+    "torch.serialization": serialize,
+    "torch.utils.tensorboard.writer": summarise,
+    "_io": write_stream,
+    "_pickle": store,
+    "marshal": store,
+}
 _IMMUTABLE = frozenset({str, bytes, int, float, complex, bool})
 _PURE = frozenset({"math", "cmath", "statistics", "re", "posixpath", "ntpath", "genericpath", "textwrap", "json"})
+_ARRAYS = ("numpy", "sklearn.metrics", "scipy.special", "scipy.stats")
 _LIFTED = (
     float, int, complex, bool, str, repr, ascii, format, max, min, type, hasattr, sorted, ord, chr, hex, oct, bin, id,
 )  # fmt: skip

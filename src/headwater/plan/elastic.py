@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.plan.jobs import Billing, Job, JobStage
+from headwater.errors import PlanError
+from headwater.plan.jobs import SECONDS_PER_HOUR, Billing, Job, JobStage
+from headwater.plan.stage_times import measure_stage
 
 Allocation: TypeAlias = tuple[int, ...]
 """Devices for each stage."""
@@ -68,18 +70,20 @@ class Holding:
         wanted = instance.count_for(num_devices)
         num_new = max(0, wanted - self.num_held)
         kept, released = _split_oldest(self.launches, wanted)
-        waiting = instance.provision_s + instance.initialise_s if num_new else 0.0
+        provision_s, initialise_s = instance.expect_wait(num_new) if num_new else (0.0, 0.0)
+        waiting = provision_s + initialise_s
         training = train_seconds(job, stage, num_devices)
-        cost = self.cost_dollars + num_new * instance.launch_dollars
+        num_launched = num_new + wanted * training * instance.interruptions_per_hour / SECONDS_PER_HOUR
+        cost = self.cost_dollars + num_launched * instance.launch_dollars
         if job.billing is Billing.INSTANCE:
-            held_s = (wanted - num_new) * (waiting + training) + num_new * (instance.initialise_s + training)
+            held_s = (wanted - num_new) * (waiting + training) + num_new * (initialise_s + training)
             cost += (held_s + _shortfall(released, instance.minimum_s)) * instance.dollars_per_second
         else:
             device_s = training_device_seconds(job, stage, num_devices)
             cost += device_s * instance.dollars_per_second / instance.num_devices
         launches = tuple((age + waiting + training, count) for age, count in kept)
         if num_new:
-            launches = ((instance.initialise_s + training, num_new), *launches)
+            launches = ((initialise_s + training, num_new), *launches)
         return Holding(launches, wanted, self.seconds + waiting + training, cost)
 
     def release_all(self, job: Job) -> Holding:
@@ -92,35 +96,46 @@ class Holding:
 
 def train_seconds(job: Job, stage: JobStage, num_devices: int) -> float:
     """Return how long a stage trains: its trials side by side, or in turn or as lanes where there are few devices."""
-    length = job.chain_length(stage, num_devices)
-    rivals = min(num_devices, stage.num_trials)
-    if length == 1:
-        epoch_s, num_rounds = job.epoch_seconds.at(job.devices_per_trial(stage, num_devices)), 1
-    else:
-        epoch_s, num_rounds = job.epoch_seconds.of_chain(length)
-    return stage.num_epochs * epoch_s * job.epoch_seconds.straggle(num_rounds * stage.num_epochs, rivals)
+    return measure_stage(job, stage, num_devices)[0]
 
 
 def training_device_seconds(job: Job, stage: JobStage, num_devices: int) -> float:
     """Return for how long devices train in a stage, added up."""
-    if num_devices >= stage.num_trials:
-        width = job.devices_per_trial(stage, num_devices)
-        return stage.num_trials * width * stage.num_epochs * job.epoch_seconds.at(width)
-    return stage.num_epochs * sum(job.epoch_seconds.of_chain(count)[0] for count in job.list_chains(stage, num_devices))
+    return measure_stage(job, stage, num_devices)[1]
 
 
 def predict(job: Job, devices: Sequence[int]) -> Prediction:
     """Predict what an allocation takes and costs, by expected times."""
-    holding = Holding()
-    for stage, num_devices in zip(job.stages, devices, strict=True):
-        holding = holding.run_stage(job, stage, num_devices)
-    holding = holding.release_all(job)
-    return Prediction(
-        seconds=holding.seconds,
-        cost_dollars=holding.cost_dollars,
-        devices=tuple(devices),
-        instances=tuple(job.instance.count_for(count) for count in devices),
-    )
+    return Predictions(job).predict(tuple(devices))
+
+
+class Predictions:
+    """Predicts many plans of a job; what plans have in common at their beginning is worked out once."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._starts: dict[Allocation, Holding] = {(): Holding()}
+
+    def predict(self, devices: Allocation) -> Prediction:
+        """Predict what an allocation takes and costs, by expected times."""
+        if len(devices) != len(self._job.stages):
+            raise PlanError(f"there are {len(self._job.stages)} stages, and devices for {len(devices)} of them")
+        holding = self._follow(devices).release_all(self._job)
+        return Prediction(
+            seconds=holding.seconds,
+            cost_dollars=holding.cost_dollars,
+            devices=devices,
+            instances=tuple(self._job.instance.count_for(count) for count in devices),
+        )
+
+    def _follow(self, devices: Allocation) -> Holding:
+        known = len(devices)
+        while (holding := self._starts.get(devices[:known])) is None:
+            known -= 1
+        for place in range(known, len(devices)):
+            holding = holding.run_stage(self._job, self._job.stages[place], devices[place])
+            self._starts[devices[: place + 1]] = holding
+        return holding
 
 
 def plan_static(job: Job, limits: Limits) -> Prediction | None:
@@ -131,7 +146,7 @@ def plan_static(job: Job, limits: Limits) -> Prediction | None:
 
 def plan_naively(job: Job, limits: Limits) -> Prediction | None:
     """Return the best plan in which every trial has the same number of devices throughout."""
-    widths = range(1, job.epoch_seconds.most_useful + 1)
+    widths = range(1, max(job.find_times(stage).most_useful for stage in job.stages) + 1)
     plans = ([width * stage.num_trials for stage in job.stages] for width in widths)
     most = None if job.max_instances is None else job.max_instances * job.instance.num_devices
     return _best((predict(job, plan) for plan in plans if most is None or max(plan) <= most), limits)
@@ -140,10 +155,11 @@ def plan_naively(job: Job, limits: Limits) -> Prediction | None:
 def plan_greedily(job: Job, limits: Limits) -> Prediction | None:
     """Improve the best static plan, and multiples of it, stage by stage while that pays; never worse than static."""
     static = plan_static(job, limits)
+    known = Predictions(job)
     if static is None:
-        return _best(_climb_from(job, limits, plan_fastest(job).devices), limits)
+        return _best(_climb_from(job, limits, plan_fastest(job).devices, known), limits)
     starts = [[count * factor for count in static.devices] for factor in WARM_STARTS]
-    found = [plan for start in starts for plan in _climb_from(job, limits, start)]
+    found = [plan for start in starts for plan in _climb_from(job, limits, start, known)]
     return _best([static, *found], limits)
 
 
@@ -175,15 +191,15 @@ def _list_own(job: Job, stage: JobStage) -> list[int]:
     return list({job.instance.count_for(count): count for count in counts}.values())
 
 
-def _climb_from(job: Job, limits: Limits, start: Sequence[int]) -> Iterator[Prediction]:
+def _climb_from(job: Job, limits: Limits, start: Sequence[int], known: Predictions) -> Iterator[Prediction]:
     """Move one stage at a time to the neighbouring allocation that gains most, from the nearest sensible start."""
     own = [_list_own(job, stage) for stage in job.stages]
-    nearest = [options[max(bisect_right(options, count) - 1, 0)] for options, count in zip(own, start, strict=True)]
-    present = predict(job, nearest)
+    nearest = (options[max(bisect_right(options, count) - 1, 0)] for options, count in zip(own, start, strict=True))
+    present = known.predict(tuple(nearest))
     while True:
         if limits.admit(present):
             yield present
-        plans = [predict(job, devices) for devices in _list_moves(job, own, present.devices)]
+        plans = [known.predict(devices) for devices in _list_moves(job, own, present.devices)]
         steps = [plan for plan in plans if _is_step(plan, present, limits)]
         if not steps:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,8 +49,8 @@ class _Rest:
         return max(self.cost_dollars, *(least - price * seconds_left for price, least in self.priced))
 
 
-def plan_exactly(job: Job, limits: Limits) -> Prediction | None:
-    """Return the best plan there is; None where none keeps to the limits.
+def plan_exactly(job: Job, limits: Limits, most_starts: float = math.inf) -> Prediction | None:
+    """Return the best plan there is; None where none keeps to the limits, or where it has more starts to follow.
 
     A plan for the first stages is given up if another one is as fast and as cheap and holds as many instances, or if
     the rest, at its least, breaks a limit or costs more than the plan that the greedy search has found.
@@ -61,6 +62,8 @@ def plan_exactly(job: Job, limits: Limits) -> Prediction | None:
     starts = [_Start(Holding(), ())]
     rests = _bound_rests(job)
     for stage, options, rest in zip(job.stages, list_options(job), rests, strict=True):
+        if len(starts) * len(options) > most_starts:
+            return None
         grown = list(_extend(job, stage, starts, options))
         starts = _keep_undominated([start for start in grown if _may_do(start, rest, bounds)], job)
     found = [predict(job, start.devices) for start in starts]
@@ -68,9 +71,13 @@ def plan_exactly(job: Job, limits: Limits) -> Prediction | None:
     return min(plans, key=limits.rank, default=None)
 
 
-def trace_prices(job: Job, deadlines_s: Sequence[float]) -> list[tuple[float, Prediction]]:
-    """Return the cheapest plan for each of these deadlines that can be met."""
-    found = ((deadline, plan_exactly(job, Limits(deadline_s=deadline))) for deadline in deadlines_s)
+def trace_prices(
+    job: Job, deadlines_s: Sequence[float], most_starts: float = math.inf
+) -> list[tuple[float, Prediction]]:
+    """Return the cheapest plan for each of these deadlines that can be met; a greedy one where that has more starts."""
+    limits = [Limits(deadline_s=deadline) for deadline in deadlines_s]
+    plans = (plan_exactly(job, one, most_starts) or plan_greedily(job, one) for one in limits)
+    found = zip(deadlines_s, plans, strict=True)
     return [(deadline, plan) for deadline, plan in found if plan is not None]
 
 
@@ -131,8 +138,9 @@ def _keep_undominated(starts: Sequence[_Start], job: Job) -> list[_Start]:
     another, and as not spent for whoever is beaten.
     """
     ordered = sorted(starts, key=lambda start: (start.holding.seconds, start.holding.cost_dollars))
-    waiting = (job.instance.provision_s + job.instance.initialise_s) * job.instance.dollars_per_second
-    least = _LeastAbove(max((start.holding.num_held for start in ordered), default=0))
+    most = max((start.holding.num_held for start in ordered), default=0)
+    waiting = sum(job.instance.expect_wait(job.instance.count_for(job.most_devices))) * job.instance.dollars_per_second
+    least = _LeastAbove(most)
     kept = []
     for start in ordered:
         held = start.holding.num_held

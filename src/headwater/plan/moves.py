@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import TypeAlias
 
 from headwater.plan.allocation import Policy
 from headwater.plan.speeds import Speeds
@@ -12,13 +16,17 @@ from headwater.plan.surface import Kind, Shape, Surface, cut_evenly
 from headwater.plan.waterfill import share_statically
 
 LEAST_GAIN = 1.1
-"""Where a device scales worse than this, a trial does not get it: the prediction may be off by as much."""
-
+"""Where a device scales worse than this in a guess, a trial does not get it."""
+LEAST_KNOWN_GAIN = 1.02
+"""And so where trials have shown it: an idle device that gains little is still idle."""
 
 SAFE_DEVICES = 2
 """How many devices trials start on where nobody knows what several gain: two take no longer than one at worst."""
 LEAST_EPOCHS = 4
 """A trial gets more than those for the first time only where more epochs than these are left: two may be slow."""
+
+
+Family: TypeAlias = tuple[Kind, Shape, bool, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,11 @@ class GroupTime:
     """What an epoch takes now."""
     can_widen: bool = True
     """Whether several devices may train one trial of it."""
+    family: Family = field(init=False, repr=False)
+    """What decides by what it could gain, whatever is left of it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", (self.kind, self.shape, self.can_widen, self.epochs_left <= LEAST_EPOCHS))
 
     @property
     def seconds_left(self) -> float:
@@ -42,7 +55,7 @@ class GroupTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A group is to be cut into parts, one for each device; or its one trial is to have so many devices."""
+    """A group is to be cut into parts, one for each device; or its one trial is to have so many devices, or another."""
 
     key: int
     num_parts: int = 1
@@ -51,6 +64,8 @@ class Move:
     """How long it trains yet, the change itself counted."""
     gain_s: float = 0.0
     """How much earlier it ends in prediction."""
+    is_elsewhere: bool = False
+    """Whether it goes as it is to a faster device."""
 
     @property
     def num_taken(self) -> int:
@@ -68,33 +83,49 @@ def choose_moves(
     """
     if policy is Policy.FLUID:
         return _move_by_paper(groups, num_idle, surface)
+    return [*_move_by_gain(groups, num_idle, _Options(groups, num_idle, surface))] if policy is Policy.OURS else []
+
+
+def find_move(
+    mine: GroupTime, groups: Sequence[GroupTime], num_idle: int, surface: Surface, policy: Policy = Policy.OURS
+) -> Move | None:
+    """Return what `choose_moves` has for one of the groups, without asking for more of the others than that takes."""
     if policy is not Policy.OURS:
-        return []
-    moves: list[Move] = []
-    left = {group.key: group for group in groups}
-    while left:
-        found = [move for group in left.values() for move in _list_moves(group, num_idle, surface)]
-        best = max(found, key=lambda move: (move.gain_s, -move.num_taken), default=None)
-        if best is None:
-            return moves
-        moves.append(best)
-        num_idle -= best.num_taken - left.pop(best.key).shape.num_devices
-    return moves
+        return next((move for move in choose_moves(groups, num_idle, surface, policy) if move.key == mine.key), None)
+    options = _Options(groups, num_idle, surface)
+    best = options.find_best(mine, options.reach)
+    if best is None or options.count_wanted(groups, num_idle) <= num_idle:  # nobody has to do with less
+        return best
+    return next((move for move in _move_by_gain(groups, num_idle, options) if move.key == mine.key), None)
 
 
 def choose_narrowed(groups: Sequence[GroupTime], num_waiting: int, surface: Surface) -> list[Move]:
-    """Return which trials give back all devices but one, now that so many groups wait: those that gain least by them.
+    """Return which trials give back devices, now that so many groups wait: those that gain least by them, first.
 
     Two trials on a device each get more done than one on two, unless the wide one is about to end.
     """
     wide = sorted((one for one in groups if one.shape.num_devices > 1), key=lambda one: one.seconds_left)
     moves: list[Move] = []
     for group in wide:
-        alone_s = group.seconds_left * surface.compare(group.kind, group.shape, Shape(group.shape.num_lanes))
+        num_lanes, present = group.shape
+        kept = max(present - num_waiting, 1)
         if num_waiting > 0 and group.seconds_left > surface.change_s:
-            moves.append(Move(key=group.key, seconds_left=alone_s + surface.change_s))
-            num_waiting -= group.shape.num_devices - 1
+            seconds = group.seconds_left * surface.compare(group.kind, group.shape, Shape(num_lanes, kept))
+            moves.append(Move(key=group.key, num_devices=kept, seconds_left=seconds + surface.change_s))
+            num_waiting -= present - kept
     return moves
+
+
+def gain_by_merging(first: GroupTime, second: GroupTime, surface: Surface) -> float:
+    """Return how many seconds of a device are saved where two groups of a kind train as one; the change is counted.
+
+    Something must wait for the device that one of them had: the trials themselves do not end earlier by it.
+    """
+    fused = Shape(first.shape.num_lanes + second.shape.num_lanes)
+    if first.kind != second.kind or first.shape.num_devices > 1 or second.shape.num_devices > 1:
+        return -math.inf
+    seconds = max(one.seconds_left * surface.compare(one.kind, one.shape, fused) for one in (first, second))
+    return first.seconds_left + second.seconds_left - seconds - 2 * surface.change_s
 
 
 def share_new(seconds: Sequence[float], num_devices: int, speeds: Speeds, policy: Policy = Policy.OURS) -> list[int]:
@@ -102,34 +133,130 @@ def share_new(seconds: Sequence[float], num_devices: int, speeds: Speeds, policy
     return _SHARES[policy](seconds, num_devices, speeds)
 
 
-def _list_moves(group: GroupTime, num_idle: int, surface: Surface) -> Iterator[Move]:
-    """Yield what the group would gain by."""
-    num_lanes, present = group.shape.num_lanes, group.shape.num_devices
+FAMILY = attrgetter("family")
+
+
+class _Options:
+    """What groups could have instead of what they have, the fastest first.
+
+    It depends on the family of a group, not on how much is left of it, so it is found once for many.
+    """
+
+    def __init__(self, groups: Sequence[GroupTime], num_idle: int, surface: Surface) -> None:
+        self.reach = num_idle + sum(group.shape.num_devices - 1 for group in groups)
+        """How many more devices a group could have at most, if all others gave back what they can."""
+        self._surface = surface
+        self._found: dict[Family, list[_Option]] = {}
+        self._best: dict[tuple[Family, int], _Option | None] = {}
+
+    def count_wanted(self, groups: Sequence[GroupTime], num_idle: int) -> int:
+        """Return how many idle devices it takes at most for each group to have what is best for it."""
+        members = Counter(map(FAMILY, groups))
+        best = {family: self._find_option(family, self.reach) for family in members}
+        return sum(
+            max(option.num_taken - family[1].num_devices, 0) * members[family]
+            for family, option in best.items()
+            if option is not None
+        )
+
+    def find_best(self, group: GroupTime, num_idle: int) -> Move | None:
+        """Return what the group would gain most by with so many idle devices; None where nothing gains."""
+        option = self._find_option(group.family, num_idle)
+        return None if option is None else self._test(group, option)
+
+    def list_moves(self, group: GroupTime, num_idle: int) -> list[Move]:
+        """Return all that the group would gain by, the most first."""
+        present = group.shape.num_devices
+        fitting = [option for option in self._list(group.family) if option.num_taken - present <= num_idle]
+        return [move for option in fitting if (move := self._test(group, option)) is not None]
+
+    def _test(self, group: GroupTime, option: _Option) -> Move | None:
+        """Return the option as a move, where it gains more than it costs."""
+        seconds = group.seconds_left * option.ratio + self._surface.change_s
+        if seconds >= group.seconds_left:
+            return None
+        return Move(
+            key=group.key,
+            num_parts=option.num_parts,
+            num_devices=option.num_devices,
+            seconds_left=seconds,
+            gain_s=group.seconds_left - seconds,
+        )
+
+    def _find_option(self, family: Family, num_idle: int) -> _Option | None:
+        key = family, num_idle
+        if key not in self._best:
+            fitting = (one for one in self._list(family) if one.num_taken - family[1].num_devices <= num_idle)
+            self._best[key] = next(fitting, None)
+        return self._best[key]
+
+    def _list(self, family: Family) -> list[_Option]:
+        if family not in self._found:
+            self._found[family] = sorted(_list_options(family, self.reach, self._surface), key=lambda one: one.order)
+        return self._found[family]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Another shape, and how long an epoch takes in it, as a multiple of what it takes now."""
+
+    ratio: float
+    num_parts: int = 1
+    num_devices: int = 1
+
+    @property
+    def num_taken(self) -> int:
+        return max(self.num_parts, self.num_devices)
+
+    @property
+    def order(self) -> tuple[float, int]:
+        return self.ratio, self.num_taken
+
+
+def _list_options(family: Family, num_more: int, surface: Surface) -> Iterator[_Option]:
+    """Yield what a group could have with so many more devices."""
+    kind, shape, can_widen, is_short = family
+    num_lanes, present = shape
     if present == 1:
-        for num_parts in range(2, min(num_idle + 1, num_lanes) + 1):
+        for num_parts in range(2, min(num_more + 1, num_lanes) + 1):
             size = cut_evenly(num_lanes, num_parts)[0]
-            yield from _test(group, Shape(size), surface, Move(key=group.key, num_parts=num_parts))
-    if num_lanes == 1 and group.can_widen:
-        speeds = surface.speeds(group.kind, present + num_idle)
-        most = _most_worthwhile(speeds)
-        if not surface.shares and group.epochs_left <= LEAST_EPOCHS:
+            yield _Option(surface.compare(kind, shape, Shape(size)), num_parts=num_parts)
+    if num_lanes == 1 and can_widen:
+        speeds = surface.speeds(kind, present + num_more)
+        most = most_worthwhile(speeds, LEAST_KNOWN_GAIN if surface.shares else LEAST_GAIN)
+        if not surface.shares and is_short:
             most = min(most, SAFE_DEVICES)
         worthwhile = range(present + 1, most + 1)
         for num_devices in (*range(1, present), *worthwhile):  # what has turned out to be slower is given back
-            yield from _test(group, Shape(1, num_devices), surface, Move(key=group.key, num_devices=num_devices))
+            ratio = surface.compare(kind, shape, Shape(1, num_devices))
+            yield _Option(ratio, num_devices=num_devices)
 
 
-def _test(group: GroupTime, shape: Shape, surface: Surface, move: Move) -> Iterator[Move]:
-    seconds = group.seconds_left * surface.compare(group.kind, group.shape, shape) + surface.change_s
-    if seconds < group.seconds_left:
-        gain_s = group.seconds_left - seconds
-        yield Move(
-            key=move.key,
-            num_parts=move.num_parts,
-            num_devices=move.num_devices,
-            seconds_left=seconds,
-            gain_s=gain_s,
-        )
+def _move_by_gain(groups: Sequence[GroupTime], num_idle: int, options: _Options) -> Iterator[Move]:
+    """Yield the move that gains most, then the next; of equals, the one that takes fewer devices."""
+    left = dict(enumerate(groups))
+    agenda: list[tuple[float, int, int, Move]] = []
+
+    def consider(place: int) -> None:
+        move = options.find_best(left[place], num_idle)
+        if move is not None:
+            heappush(agenda, (-move.gain_s, move.num_taken, place, move))
+
+    for place in left:
+        consider(place)
+    while agenda:
+        *_, place, move = heappop(agenda)
+        num_more = move.num_taken - left[place].shape.num_devices
+        if num_more > num_idle:
+            consider(place)
+            continue
+        yield move
+        num_idle -= num_more
+        del left[place]
+        if num_more < 0:  # who had to do with fewer may have more now
+            agenda.clear()
+            for other in left:
+                consider(other)
 
 
 def _move_by_paper(groups: Sequence[GroupTime], num_idle: int, surface: Surface) -> list[Move]:
@@ -141,7 +268,8 @@ def _move_by_paper(groups: Sequence[GroupTime], num_idle: int, surface: Surface)
         return []
     shares = share_statically(seconds, num_devices=num_devices, max_sharing=1, max_devices=num_devices)
     wanted = {group.key: int(share) for group, share in zip(groups, shares, strict=True)}
-    found = [move for group in groups for move in _list_moves(group, num_idle, surface)]
+    options = _Options(groups, num_idle, surface)
+    found = [move for group in groups for move in options.list_moves(group, num_idle)]
     moves: list[Move] = []
     for move in sorted(found, key=lambda one: -one.seconds_left):
         if move.num_taken == wanted.get(move.key) and move.num_taken - 1 <= num_idle:
@@ -151,27 +279,30 @@ def _move_by_paper(groups: Sequence[GroupTime], num_idle: int, surface: Surface)
     return moves
 
 
-def _most_worthwhile(speeds: Speeds) -> int:
-    """Return how many devices a trial gets at most: as many as each make it clearly faster."""
+def most_worthwhile(speeds: Speeds, least_gain: float = LEAST_KNOWN_GAIN) -> int:
+    """Return how many devices a trial gets at most: as many as each make it faster by so much."""
     count = 1
-    while count < speeds.max_devices and speeds.factor(count) > LEAST_GAIN * speeds.factor(count + 1):
+    while count < speeds.max_devices and speeds.factor(count) > least_gain * speeds.factor(count + 1):
         count += 1
     return count
 
 
-def _share_by_gain(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> list[int]:
-    """Give each further device to the trial that it saves most time; equals before it in order come first."""
+def _share_by_end(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> list[int]:
+    """Give each further device to the trial that ends last, as long as it gains; equals before it in order come first.
+
+    Those that start together are mostly waited for together.
+    """
     widths = [1] * len(seconds)
-    most = _most_worthwhile(speeds)
+    most = most_worthwhile(speeds)
+    agenda = [(-time, place) for place, time in enumerate(seconds)] if most > 1 else []
+    heapify(agenda)
     for _ in range(num_devices - len(seconds)):
-        gains = [
-            time * (speeds.factor(width) - speeds.factor(width + 1)) if width < most else 0.0
-            for time, width in zip(seconds, widths, strict=True)
-        ]
-        best = max(range(len(gains)), key=lambda place: gains[place], default=None)
-        if best is None or gains[best] <= 0:
+        if not agenda:
             break
-        widths[best] += 1
+        place = heappop(agenda)[1]
+        widths[place] += 1
+        if widths[place] < most:
+            heappush(agenda, (-seconds[place] * speeds.factor(widths[place]), place))
     return widths
 
 
@@ -194,7 +325,7 @@ def _share_one(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> li
 
 
 _SHARES: dict[Policy, Callable[[Sequence[float], int, Speeds], list[int]]] = {
-    Policy.OURS: _share_by_gain,
+    Policy.OURS: _share_by_end,
     Policy.FLUID: _share_by_paper,
     Policy.STATIC: _share_by_paper,
     Policy.EVEN: _share_evenly,

@@ -20,6 +20,7 @@ from headwater.space import (
     Domain,
     Grid,
     Kind,
+    LogRandInt,
     LogUniform,
     QLogUniform,
     QUniform,
@@ -198,7 +199,7 @@ def _find_position(domain: Domain, value: Any) -> float | None:  # Any: as for C
     if isinstance(domain, Choice | Grid):
         is_numeric = all(isinstance(option, Real) and not isinstance(option, bool) for option in domain.options)
         return float(sum(option < value for option in domain.options)) if is_numeric else None
-    if isinstance(domain, LogUniform):
+    if isinstance(domain, LogUniform | LogRandInt):
         low, high = math.log(domain.low), math.log(domain.high)
         return _MOST_STEPS * (math.log(value) - low) / (high - low)
     if isinstance(domain, Uniform | QUniform | QLogUniform | RandInt):

@@ -9,7 +9,8 @@ from random import Random
 from statistics import fmean, quantiles
 
 from headwater.plan.elastic import Prediction, predict
-from headwater.plan.jobs import Billing, Job, JobStage
+from headwater.plan.jobs import SECONDS_PER_HOUR, Billing, Job, JobStage
+from headwater.plan.stage_times import Chain, list_chains
 
 NUM_SAMPLES = 200
 
@@ -34,8 +35,9 @@ class Node:
     step: Step
     stage: int
     before: tuple[int, ...]
-    num_devices: int = 0
-    epoch_s: float = 0.0
+    chain: Chain | None = None
+    """What trains, of which this node is one round."""
+    first_device: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class Forecast:
     seconds_range: tuple[float, float]
     cost_dollars: float
     cost_range: tuple[float, float]
+    chance_in_time: float | None = None
+    """The share of draws that kept to a deadline, where there was one."""
 
 
 def build_graph(job: Job, devices: Sequence[int]) -> list[Node]:
@@ -71,59 +75,99 @@ def _add_training(
     nodes: list[Node], job: Job, number: int, stage: JobStage, num_devices: int, front: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Add the trials of a stage; where devices are few, rounds of them one after the other; return where these end."""
-    first = len(nodes)
-    if num_devices >= stage.num_trials:
-        width = job.devices_per_trial(stage, num_devices)
-        epoch_s = job.epoch_seconds.at(width)
-        nodes.extend(Node(Step.TRAIN, number, front, width, epoch_s) for _ in range(stage.num_trials))
-        return tuple(range(first, len(nodes)))
     ends: list[int] = []
-    for length in job.list_chains(stage, num_devices):
-        seconds, num_rounds = job.epoch_seconds.of_chain(length)
+    place = 0
+    for chain in (chain for chain, count in list_chains(job, stage, num_devices) for _ in range(count)):
         before = front
-        for _ in range(num_rounds):
-            nodes.append(Node(Step.TRAIN, number, before, 1, seconds / num_rounds))
+        for _ in range(chain.num_rounds):
+            nodes.append(Node(Step.TRAIN, number, before, chain, place))
             before = (len(nodes) - 1,)
         ends.extend(before)
+        place += chain.num_devices
     return tuple(ends)
 
 
-def forecast(job: Job, devices: Sequence[int], *, num_samples: int = NUM_SAMPLES, seed: int = 0) -> Forecast:
+def forecast(
+    job: Job,
+    devices: Sequence[int],
+    deadline_s: float | None = None,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    seed: int = 0,
+) -> Forecast:
     """Draw the times of a plan's steps many times over, and return what it comes to."""
     graph = build_graph(job, devices)
     rng = Random(seed)
-    is_certain = not job.epoch_seconds.spread
-    draws = [_draw(job, devices, graph, rng) for _ in range(1 if is_certain else num_samples)]
+    draws = [_draw(job, devices, graph, rng) for _ in range(num_samples if is_uncertain(job) else 1)]
     seconds, costs = [draw.seconds for draw in draws], [draw.cost_dollars for draw in draws]
     return Forecast(
         seconds=fmean(seconds),
         seconds_range=_middle(seconds),
         cost_dollars=fmean(costs),
         cost_range=_middle(costs),
+        chance_in_time=None if deadline_s is None else fmean(time <= deadline_s for time in seconds),
     )
+
+
+def is_uncertain(job: Job) -> bool:
+    """Tell whether two runs of a plan may take unlike times."""
+    instance = job.instance
+    spreads = (job.epoch_seconds.spread, job.start_up.variance, job.checkpoint.variance)
+    return any((*spreads, instance.provisioning.variance, instance.initialisation.variance, _rate(job)))
 
 
 def _draw(job: Job, devices: Sequence[int], graph: Sequence[Node], rng: Random) -> Prediction:
     """Draw every step once; return when the last one ends, and what the instances cost by then."""
     ends: list[float] = []
     taken: list[float] = []
-    for node in graph:
-        taken.append(_draw_step(job, node, rng))
-        ends.append(max((ends[place] for place in node.before), default=0.0) + taken[-1])
     plain = predict(job, devices)
+    lost = [_draw_interruptions(job, place, plain, rng) for place in range(len(plain.instances))]
+    for node in graph:
+        taken.append(_draw_step(job, node, lost[node.stage], rng))
+        ends.append(max((ends[place] for place in node.before), default=0.0) + taken[-1])
     cost = _charge_functions(job, graph, taken) if job.billing is Billing.FUNCTION else _charge(job, graph, ends, plain)
+    cost += sum(map(sum, lost)) * job.instance.launch_dollars
     return Prediction(seconds=max(ends), cost_dollars=cost, devices=plain.devices, instances=plain.instances)
 
 
-def _draw_step(job: Job, node: Node, rng: Random) -> float:
-    if node.step is Step.TRAIN:
-        return job.epoch_seconds.draw(node.epoch_s, job.stages[node.stage].num_epochs, rng)
-    return {Step.SCALE: job.instance.provision_s, Step.INITIALISE: job.instance.initialise_s}.get(node.step, 0.0)
+def _draw_interruptions(job: Job, place: int, plan: Prediction, rng: Random) -> list[int]:
+    """Draw how often each instance of a stage is taken back while it would train without that."""
+    if not _rate(job):
+        return [0] * plan.instances[place]
+    longest = list_chains(job, job.stages[place], plan.devices[place])[0][0]
+    seconds = longest.count_seconds(job, job.stages[place])
+    return [_count_events(_rate(job), seconds, rng) for _ in range(plan.instances[place])]
+
+
+def _count_events(per_second: float, seconds: float, rng: Random) -> int:
+    count, at = 0, rng.expovariate(per_second)
+    while at < seconds:
+        count, at = count + 1, at + rng.expovariate(per_second)
+    return count
+
+
+def _rate(job: Job) -> float:
+    return job.instance.interruptions_per_hour / SECONDS_PER_HOUR
+
+
+def _draw_step(job: Job, node: Node, lost: Sequence[int], rng: Random) -> float:
+    if node.step is Step.SCALE:
+        return job.instance.provisioning.draw(rng)
+    if node.step is Step.INITIALISE:
+        return job.instance.initialisation.draw(rng)
+    if node.chain is None:
+        return 0.0
+    chain = node.chain
+    last = node.first_device + chain.num_devices - 1
+    own = lost[node.first_device // job.instance.num_devices : last // job.instance.num_devices + 1]
+    trained = job.epoch_seconds.draw(chain.epoch_s, job.stages[node.stage].num_epochs, rng)
+    around = job.start_up.draw(rng) + job.checkpoint.draw(rng)
+    return trained + around + sum(own) * chain.recover_s(job) / chain.num_rounds
 
 
 def _charge_functions(job: Job, graph: Sequence[Node], taken: Sequence[float]) -> float:
     instance = job.instance
-    device_s = sum(node.num_devices * seconds for node, seconds in zip(graph, taken, strict=True))
+    device_s = sum(node.chain.num_devices * seconds for node, seconds in zip(graph, taken, strict=True) if node.chain)
     num_launched = sum(node.step is Step.INITIALISE for node in graph)
     per_device = instance.dollars_per_second / instance.num_devices
     return device_s * per_device + num_launched * instance.launch_dollars

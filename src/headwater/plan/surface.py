@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headwater.plan.speeds import Speeds, fit_scaling
 from headwater.trials import KindTimes, Learnt
@@ -33,8 +33,7 @@ MOST_KINDS = 64
 Kind: TypeAlias = tuple[Hashable, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """What trains a group: so many lanes on so many devices."""
 
     num_lanes: int
@@ -55,6 +54,8 @@ class Surface:
     change_s: float = PRIOR_CHANGE_S
     """How long lanes stand still when what they have is changed."""
     num_changes: int = 0
+    num_epochs: int | None = None
+    """How many epochs the function trains, once it has said so."""
     has_news: bool = False
     """Whether it has learnt more of several devices than was handed on last."""
 
@@ -120,12 +121,18 @@ class Surface:
         self.has_news |= not self.num_changes
         self.num_changes += 1
 
+    def time_epoch(self, kind: Kind, num_lanes: int) -> float:
+        """Return how long an epoch of so many lanes takes on one device, as far as their kind was trained; or inf."""
+        trained = self._by_lanes(kind)
+        size = min(trained, key=lambda count: abs(count - num_lanes), default=None)
+        return math.inf if size is None else trained[size] * self._compare_lanes(kind, size, num_lanes)
+
     def compare(self, kind: Kind, present: Shape, other: Shape) -> float:
         """Return how long an epoch takes in another shape, as a multiple of what it takes now; inf: nobody knows."""
         by_lanes = self._compare_lanes(kind, present.num_lanes, other.num_lanes)
         if present.num_devices == other.num_devices:
             return by_lanes
-        table = {1: 1.0, **self._shares_of(kind)}
+        table = {1: 1.0, **(self.shares.get(kind, {}) if self.shares else self._shares_of(kind))}
         speeds = self.speeds(kind, max(present.num_devices, other.num_devices))
         shares = [table.get(count) or speeds.factor(count) for count in (present.num_devices, other.num_devices)]
         return by_lanes * shares[1] / shares[0]
@@ -135,17 +142,17 @@ class Surface:
 
         It is not read further than to twice as many devices as were tried.
         """
-        table = self._shares_of(kind)
-        tables = [table] if table else [found for other in self.epochs if (found := self._shares_of(other))]
+        tables: list[Mapping[int, float]] = [self.shares[kind]] if kind in self.shares else [*self.shares.values()]
+        if not tables:  # nobody has had both: what different trials took must do
+            table = self._shares_of(kind)
+            tables = [table] if table else [found for other in self.epochs if (found := self._shares_of(other))]
         fits = [fit_scaling({1: 1.0, **found}) for found in tables]
         scaling = min(sum(fits) / len(fits), MOST_SCALING) if fits else PRIOR_SCALING
         num_tried = max((count for found in tables for count in found), default=1)
         return Speeds(scaling=scaling, max_devices=max(1, min(max_devices, max(2 * num_tried, PRIOR_DEVICES))))
 
     def _shares_of(self, kind: Kind) -> Mapping[int, float]:
-        """Return what share of the time on one device several take; of different trials where none has had both."""
-        if kind in self.shares:
-            return self.shares[kind]
+        """Return what share of the time on one device several take, as different trials tell."""
         seconds = {
             shape.num_devices: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_lanes == 1
         }
@@ -154,14 +161,15 @@ class Surface:
     def _compare_lanes(self, kind: Kind, present: int, other: int) -> float:
         if present == other:
             return 1.0
-        trained = {
-            shape.num_lanes: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_devices == 1
-        }
-        for table in (trained, self.steps.get(kind, {})):
+        for table in (self._by_lanes(kind), self.steps.get(kind, {})):
             known = read_between(table, other), read_between(table, present)
             if all(value is not None for value in known):
                 return float(known[0] or 0.0) / float(known[1] or math.inf)
         return math.inf
+
+    def _by_lanes(self, kind: Kind) -> Mapping[int, float]:
+        """Return what an epoch has taken on one device, by the number of lanes."""
+        return {shape.num_lanes: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_devices == 1}
 
 
 def read_between(table: Mapping[int, float], size: int) -> float | None:

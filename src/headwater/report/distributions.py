@@ -134,5 +134,6 @@ _NUMBERS: Mapping[str, Callable[..., BaseDistribution]] = MappingProxyType(
         "quniform": _read_quantised,
         "qloguniform": _read_quantised_log,
         "randint": lambda low, high: IntDistribution(low, high - 1),
+        "lograndint": lambda low, high: IntDistribution(low, high - 1, log=True),
     }
 )

@@ -18,8 +18,8 @@ from headwater.trials import Report, Result, TrialRecord
 Row: TypeAlias = dict[str, Any]  # Any: JSON values, but for floats that are not finite
 """One trial or one report; all rows of a table have the same columns, and None where there is nothing."""
 
-CONFIG, METRICS = "config.", "metrics."
-"""Before the names of hyperparameters and metrics: either may be called `number`, `epochs` or like the other."""
+CONFIG, METRICS, NOTE = "config.", "metrics.", "note."
+"""Before the names of hyperparameters, metrics and notes: any may be called `number`, `epochs` or like another."""
 
 
 class Format(StrEnum):
@@ -66,6 +66,7 @@ def _describe_trial(trial: TrialRecord) -> Row:
         "seconds": trial.seconds,
         **{f"{CONFIG}{key}": value for key, value in flatten(trial.config)},
         **{f"{METRICS}{name}": value for name, value in trial.metrics.items()},
+        **{f"{NOTE}{name}": value for name, value in trial.attributes.items()},
         "error": describe_error(trial.error),
     }
 
@@ -77,7 +78,8 @@ def _describe_report(report: Report) -> Row:
 
 def _find_place(name: str) -> int:
     """Place hyperparameters before metrics and the error last, also where a later trial brings in new ones."""
-    return 3 if name == "error" else 2 if name.startswith(METRICS) else 1 if name.startswith(CONFIG) else 0
+    places = [place for place, prefix in enumerate((CONFIG, METRICS, NOTE), start=1) if name.startswith(prefix)]
+    return 4 if name == "error" else next(iter(places), 0)
 
 
 def _encode_csv(rows: Sequence[Row]) -> bytes:

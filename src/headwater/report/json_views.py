@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from headwater.report.reading import StoredStudy, make_strict
 from headwater.space import show_plain
 from headwater.store import Note, StudyInfo
-from headwater.trials import Profile, Result, Status, TrialRecord
+from headwater.trials import Profile, Result, Spending, Status, TrialRecord
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
@@ -20,15 +20,17 @@ def list_best(result: Result, count: int) -> Json:
     """Return the best trials; what is not finite becomes None."""
     trials = [{"rank": rank, **_outline(trial, result)} for rank, trial in enumerate(result.ranked[:count], start=1)]
     answer = {"study": result.study, "metric": result.metric, "mode": result.mode, "trials": trials}
+    if result.constraints:
+        answer["constraints"] = list(map(str, result.constraints))
     if result.target is None:
         return answer
     target = {"value": result.target.value(result.metric), "config": show_plain(result.target.config)}
     return {**answer, "target": make_strict(target)}
 
 
-def list_studies(studies: Sequence[tuple[StudyInfo, Result]]) -> Json:
-    """Return the studies of a record, the oldest first."""
-    return {"studies": [_describe_info(info, result) for info, result in studies]}
+def list_studies(studies: Sequence[tuple[StudyInfo, Result, str]]) -> Json:
+    """Return the studies of a record, the oldest first, with the state that each is in."""
+    return {"studies": [{**_describe_info(info, result), "state": state} for info, result, state in studies]}
 
 
 def describe_run(result: Result, count: int = 10) -> Json:
@@ -42,6 +44,7 @@ def describe_run(result: Result, count: int = 10) -> Json:
         "seconds_one_by_one": result.seconds_one_by_one,
         "profiles": list(map(_describe_profile, result.profiles)),
         "device_gains": None if result.device_gains is None else asdict(result.device_gains),
+        "spending": _describe_spending(result.spending),
         "trust": trust,
         "ended_early": result.ended_early,
         "was_interrupted": result.was_interrupted,
@@ -60,6 +63,7 @@ def describe_study(study: StoredStudy) -> Json:
         "space": info.space,
         "profiles": [_describe_profile(profile, label) for label, profile in study.profiles.items()],
         "notes": _gather_notes(study.notes),
+        "spending": _describe_spending(result.spending),
         "start": None if result.start is None else list(result.start.describe()),
         "target": None if result.target is None else {"study": study.target_study, **_outline(result.target, result)},
     }
@@ -70,7 +74,8 @@ def describe_trial(record: TrialRecord, result: Result) -> Json:
     """Return everything about one trial: configuration, the whole history, notes and error."""
     history = [{"epoch": report.epoch, "metrics": dict(report.metrics)} for report in record.history]
     more = {"study": result.study, "notes": list(dict.fromkeys(record.notes)), "error": record.error}
-    return {**_outline(record, result), **more, "history": make_strict(history)}
+    attributes = make_strict(record.attributes)
+    return {**_outline(record, result), **more, "attributes": attributes, "history": make_strict(history)}
 
 
 def _describe_info(info: StudyInfo, result: Result) -> Json:
@@ -80,23 +85,26 @@ def _describe_info(info: StudyInfo, result: Result) -> Json:
         "started": datetime.fromtimestamp(info.created).astimezone().isoformat(timespec="seconds"),
         "metric": info.metric,
         "mode": info.mode,
+        "constraints": list(map(str, info.constraints)),
         "part_of": info.settings.get("part_of"),
         "num_trials": len(result.trials),
         "statuses": _count_statuses(result),
-        "best": None if best is None else {"number": best.number, "value": best.value(info.metric)},
+        "best": None if best is None else {"number": best.number, "value": result.objective.value_of(best)},
     }
 
 
 def _outline(trial: TrialRecord, result: Result) -> Json:
     outline = {
         "number": trial.number,
-        "value": trial.value(result.metric),
+        "value": result.objective.value_of(trial),
         "metrics": dict(trial.metrics),
         "config": show_plain(trial.config),
         "epochs": trial.epochs,
         "status": trial.status.value,
         "seconds": trial.seconds,
     }
+    if result.constraints:
+        outline["feasible"] = result.objective.is_kept(trial)
     strict: Json = make_strict(outline)
     return strict
 
@@ -104,6 +112,10 @@ def _outline(trial: TrialRecord, result: Result) -> Json:
 def _count_statuses(result: Result) -> dict[str, int]:
     counts = Counter(trial.status for trial in result.trials)
     return {status.value: counts[status] for status in Status}
+
+
+def _describe_spending(spending: Spending | None) -> Json | None:
+    return None if spending is None else {**spending.as_json(), "stays": spending.list_stays()}
 
 
 def _describe_profile(profile: Profile, label: str | None = None) -> Json:

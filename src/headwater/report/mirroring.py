@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import StudyDirection
@@ -22,9 +19,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from headwater.errors import StudyError
 from headwater.report.callbacks import Callback
-from headwater.report.distributions import Names, find_parameter, read_distribution
 from headwater.report.exporting import describe_error
 from headwater.report.pacing import LEAST_S, Pace
+from headwater.report.parameters import Parameters, quietly
 from headwater.report.reading import make_strict, show_storage
 from headwater.report.tables import flatten
 from headwater.store import Store, StudyInfo
@@ -39,7 +36,7 @@ class OptunaMirror(Callback):
     """Keeps an Optuna storage up to date while a study runs.
 
     ```python
-    study = hw.Study(train, space=..., metric="loss", callbacks=[hw.OptunaMirror("sqlite:///optuna.db")])
+    study = hw.Study(train, space=space, metric="loss", callbacks=[hw.OptunaMirror("sqlite:///optuna.db")])
     ```
 
     Optuna takes milliseconds for each value, so the storage follows a few seconds behind; at the end it has everything.
@@ -91,9 +88,8 @@ class Mirror:
         self._info = info
         self._store = store
         self._done: set[int] = set()
-        self._names = Names()
-        self._distributions: dict[tuple[str, int | None], BaseDistribution | None] = {}
-        with _quietly():
+        self._parameters = Parameters(info.space)
+        with quietly():
             self._id = self._open()
 
     def sync(self, *, is_over: bool) -> int:
@@ -105,7 +101,7 @@ class Mirror:
         records = average_replicas(self._store.trials(self._info.id), self._info.num_seeds)
         there = self._list_there()
         if any(self._went_on(record, there.get(record.number)) for record in records):
-            with _quietly():
+            with quietly():
                 self._storage.delete_study(self._id)
                 self._id = self._open()
             there, self._done = {}, set()
@@ -147,7 +143,7 @@ class Mirror:
         """Read what the storage has, by our numbers."""
         there: dict[int, FrozenTrial] = {}
         for trial in self._storage.get_all_trials(self._id, deepcopy=False):
-            self._names.see(trial.distributions)
+            self._parameters.names.see(trial.distributions)
             if NUMBER in trial.user_attrs:
                 there[trial.user_attrs[NUMBER]] = trial
         return there
@@ -162,10 +158,10 @@ class Mirror:
         """Return the trial as Optuna should have it."""
         metric = self._info.metric
         state = find_state(record, metric, is_over)
-        parameters, distributions = self._locate(record)
+        parameters, distributions = self._parameters.locate(record.config)
         trial = create_trial(
             state=state,
-            value=record.value(metric) if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+            value=self._info.objective.value_of(record) if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
             params=parameters,
             distributions=distributions,
             user_attrs=_list_attributes(record, metric, parameters),
@@ -178,22 +174,6 @@ class Mirror:
         trial.datetime_start = datetime.fromtimestamp(changed - record.seconds if is_finished else created)
         trial.datetime_complete = datetime.fromtimestamp(changed) if is_finished else None
         return trial
-
-    def _locate(self, record: TrialRecord) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:  # Any: parameters
-        """Return what was drawn for a trial, and from what."""
-        described = {row["key"]: row for row in self._info.space or ()} | record.config.get("domains", {})
-        parameters: dict[str, Any] = {}
-        distributions: dict[str, BaseDistribution] = {}
-        for key, code in record.config["codes"].items():
-            text, num_values = described[key]["text"], described[key]["num_values"]
-            if (text, num_values) not in self._distributions:
-                self._distributions[text, num_values] = read_distribution(text, num_values)
-            distribution = self._distributions[text, num_values]
-            if distribution is not None:
-                name = self._names.choose(key, text, distribution)
-                parameters[name] = find_parameter(distribution, code)
-                distributions[name] = distribution
-        return parameters, distributions
 
     def _put(self, trial: FrozenTrial, there: FrozenTrial | None) -> None:
         """Have the storage hold the trial; one that is not there yet takes a single transaction."""
@@ -231,7 +211,7 @@ def open_storage(target: str | Path | BaseStorage) -> BaseStorage:
         is_ours = inspect(engine).has_table(VERSIONS.name)
         engine.dispose()
         if not is_ours:
-            with _quietly():
+            with quietly():
                 return RDBStorage(url)
     except (SQLAlchemyError, StorageInternalError, ImportError, RuntimeError) as error:
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
@@ -270,18 +250,8 @@ def _list_attributes(record: TrialRecord, metric: str, parameters: Mapping[str, 
         "seconds": record.seconds,
         **{f"config.{key}": value for key, value in constants.items()},
         **others,
+        **{f"note.{name}": value for name, value in record.attributes.items()},
         **{key: value for key, value in given.items() if value},
     }
     strict: dict[str, Any] = make_strict(attributes)
     return strict
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep Optuna from telling about studies that nobody asked it for."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(verbosity)

@@ -33,7 +33,8 @@ class MLflowCallback(Callback):
     """Logs a study to MLflow: a run for the study and, nested in it, one for each trial, with metrics by epoch.
 
     ```python
-    study = hw.Study(train, space=..., metric="loss", callbacks=[hw.MLflowCallback("sqlite:///mlflow.db", "digits")])
+    callback = hw.MLflowCallback("sqlite:///mlflow.db", "digits")
+    study = hw.Study(train, space=space, metric="loss", callbacks=[callback])
     ```
 
     Without a tracking URI, MLflow's own setting counts. Logging follows a few seconds behind; at the end it has
@@ -111,7 +112,7 @@ class _StudyLog:
                 self._end(run, "KILLED" if was_cut else "FINISHED")
         if result.ranked:
             best = result.best
-            self._client.log_metric(self._parent, _clean(result.metric), best.value(result.metric))
+            self._client.log_metric(self._parent, _clean(result.metric), result.objective.value_of(best))
             self._client.set_tag(self._parent, "headwater.best_trial", str(best.number))
         self._client.set_terminated(self._parent, "KILLED" if was_cut else "FINISHED")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -14,19 +13,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headwater.report.forecasting import Forecast, Speed
 from headwater.report.numbers import show_clock, show_count, show_seconds, show_standing
+from headwater.report.spending_tables import show_spending
 from headwater.trials import Pulse, Silence
 
 REDRAW_S = 1 / 8
 """The live display is drawn anew no more often than this."""
-RATE_WINDOW_S = 5.0
-"""The speed shown is that of the last few seconds."""
 LINE_S = 5.0
 """Lines of a log are at least this far apart,"""
 SILENCE_S = 30.0
 """and at most this far,"""
 LINE_SHARE = 0.1
 """unless this much of the work was done in between."""
+STARTING = "starting"
+"""What is done before anything is placed."""
+MOST_TOLD = 30
+"""So many remarks stand in a log; the record has them all."""
 
 RunWatcher: TypeAlias = "LiveProgress | PlainLog | Silence"
 """What watches a run that the command starts; it knows the name of the study."""
@@ -51,6 +54,7 @@ class LiveProgress:
         self._clock = clock
         self._next_s = 0.0
         self._pulse: Pulse | None = None
+        self._phase: str | None = STARTING
 
     def start(self, study: str, metric: str, num_trials: int | None) -> None:
         """Put up the display."""
@@ -58,6 +62,7 @@ class LiveProgress:
         self._metric = metric
         self._num_trials = num_trials
         self._pulse = None
+        self._phase = STARTING
         self._next_s = 0.0
         self._start_s = self._clock()
         self._speed = Speed()
@@ -71,8 +76,17 @@ class LiveProgress:
     def pulse(self, pulse: Pulse) -> None:
         """Take note, and draw anew if it is time to."""
         self._pulse = pulse
+        self._phase = None if self._phase == STARTING else self._phase
         if pulse.seconds >= self._next_s:
             self._next_s = pulse.seconds + REDRAW_S
+            self._live.refresh()
+
+    def phase(self, text: str | None) -> None:
+        """Show at once what is done now: no pulse comes while something is measured."""
+        if text is None:
+            self._forecast.begin(self._clock() - self._start_s)
+        if text != self._phase:
+            self._phase = text
             self._live.refresh()
 
     def tell(self, text: str) -> None:
@@ -82,13 +96,14 @@ class LiveProgress:
         self._console.print(line)
 
     def end(self) -> None:
-        """Leave the last state standing."""
-        self._live.stop()
+        """Leave the last state standing; a run that was refused never began."""
+        if self.study is not None:
+            self._live.stop()
 
     def _draw(self) -> RenderableType:
         seconds = self._clock() - self._start_s
         if self._pulse is None:
-            waiting = f"{self.study}: starting"
+            waiting = f"{self.study}: {self._phase or 'training, no report yet'}"
             return Text(waiting, style="dim", overflow="ellipsis", no_wrap=True)
         self._speed.see(seconds, self._pulse.num_lane_steps)
         self._forecast.see(seconds, self._pulse.share_foreseen)
@@ -111,19 +126,24 @@ class LiveProgress:
     def _draw_numbers(self, pulse: Pulse) -> RenderableType:
         parts = [
             show_best(pulse, self._metric),
-            show_count(pulse.num_lanes, "lane"),
-            f"{self._speed.rate:,.0f} lane-steps/s",
+            self._phase or "",
+            show_count(pulse.num_lanes, "lane") if self._phase is None or pulse.num_lanes else "",
+            show_spending(pulse.spending),
+            f"{self._speed.rate:,.0f} lane-steps/s" if self._phase is None or pulse.num_lanes else "",
         ]
         return Text(" · ".join(part for part in parts if part), style="dim", overflow="ellipsis", no_wrap=True)
 
 
 class PlainLog:
-    """Writes a line now and then, for logs and pipes."""
+    """Writes a line now and then, for logs and pipes, or hands it to a function, such as that of a logger."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, out: Console | Callable[[str], object], clock: Callable[[], float] = time.perf_counter) -> None:
         self.study: str | None = None
         """The name of the study, once it has begun."""
-        self._console = console
+        self._out = out
+        self._phases: set[str] = set()
+        self._forecast = Forecast()
+        self._num_told = 0
         self._clock = clock
         self._start_s = clock()
 
@@ -133,6 +153,9 @@ class PlainLog:
         self._metric = metric
         self._start_s = self._clock()
         self._pulse: Pulse | None = None
+        self._phases = set()
+        self._forecast = Forecast()
+        self._num_told = 0
         self._line_s = 0.0
         self._line_share = 0.0
         self._write(
@@ -142,6 +165,7 @@ class PlainLog:
     def pulse(self, pulse: Pulse) -> None:
         """Take note, and write a line if there is something to tell."""
         self._pulse = pulse
+        self._forecast.see(pulse.seconds, pulse.share_foreseen)
         waited_s = pulse.seconds - self._line_s
         if waited_s < LINE_S:
             return
@@ -149,74 +173,45 @@ class PlainLog:
             self._line_s, self._line_share = pulse.seconds, pulse.share_done
             self._write(self._show(pulse, done=False))
 
+    def phase(self, text: str | None) -> None:
+        """Write down what is done now, where that is not training and was not said before."""
+        if text is None:
+            self._forecast.begin(self._clock() - self._start_s)
+        elif text not in self._phases:
+            self._phases.add(text)
+            self._write(text)
+
     def tell(self, text: str) -> None:
-        """Write it down."""
-        self._write(text)
+        """Write it down, unless that was done often enough."""
+        self._num_told += 1
+        if self._num_told <= MOST_TOLD:
+            self._write(text)
+        if self._num_told == MOST_TOLD:
+            self._write(f"further remarks are in the record; see them with headwater show {self.study}")
 
     def end(self) -> None:
-        """Write the last line."""
-        if self._pulse is not None:
+        """Write the last line; a run that was refused never began."""
+        if self.study is not None and self._pulse is not None:
             self._write(self._show(self._pulse, done=True))
 
     def _show(self, pulse: Pulse, *, done: bool) -> str:
         rate = pulse.num_lane_steps / pulse.seconds if pulse.seconds else 0.0
         parts = [show_counts(pulse).plain.strip(), show_best(pulse, self._metric), f"{rate:,.0f} lane-steps/s"]
+        parts.append(show_spending(pulse.spending))
         if done:
             parts.append(f"ended after {show_seconds(pulse.seconds)}")
         else:
             parts.append(show_count(pulse.num_lanes, "lane"))
-        if not done and pulse.share_foreseen:
-            left_s = pulse.seconds * (1 - pulse.share_foreseen) / pulse.share_foreseen
+        left_s = self._forecast.left(pulse.seconds)
+        if not done and left_s is not None and left_s >= 1:
             parts.append(f"about {show_seconds(left_s)} left")
         return ", ".join(part for part in parts if part)
 
     def _write(self, text: str) -> None:
-        self._console.print(Text(f"[{show_clock(self._clock() - self._start_s)}] {text}"), soft_wrap=True)
-
-
-class Speed:
-    """The speed over the last few seconds, from how far things were at each moment."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def see(self, seconds: float, count: int) -> None:
-        """Take in how far things are."""
-        self._seen.append((seconds, count))
-        while seconds - self._seen[0][0] > RATE_WINDOW_S:
-            self._seen.popleft()
-
-    @property
-    def rate(self) -> float:
-        """How much was done per second."""
-        if not self._seen:
-            return 0.0
-        (earlier_s, earlier), (later_s, later) = self._seen[0], self._seen[-1]
-        return (later - earlier) / (later_s - earlier_s) if later_s > earlier_s else 0.0
-
-
-class Forecast:
-    """When the work will be done, if it goes on as it has gone so far.
-
-    Work is reported in strides, an epoch of a group at a time. Between two of them the time left counts down; asked
-    anew at every moment, it would rise and fall.
-    """
-
-    WAIT_S = 2.0
-
-    def __init__(self) -> None:
-        self._share: float | None = None
-        self._end_s: float | None = None
-
-    def see(self, seconds: float, share: float | None) -> None:
-        """Take in how much is done; None where nobody can tell."""
-        if share != self._share and seconds >= self.WAIT_S:
-            self._share = share
-            self._end_s = seconds / share if share else None
-
-    def left(self, seconds: float) -> float | None:
-        """Return the time left; None while that is open."""
-        return None if self._end_s is None else max(self._end_s - seconds, 0.0)
+        if isinstance(self._out, Console):
+            self._out.print(Text(f"[{show_clock(self._clock() - self._start_s)}] {text}"), soft_wrap=True)
+        else:
+            self._out(text)
 
 
 def show_counts(pulse: Pulse) -> Text:

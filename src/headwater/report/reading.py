@@ -9,9 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import StoreError
-from headwater.store import Note, Store, StudyInfo, read_shown
+from headwater.space import Config
+from headwater.store import ATTRIBUTE, Note, Store, StudyInfo, find_runner, open_store, read_shown
 from headwater.store.checking import read_real, read_text, read_whole
-from headwater.trials import START, Measurement, Profile, Result, StartCheck, average_replicas
+from headwater.trials import (
+    NODE_STAYS,
+    SPENDING,
+    START,
+    Measurement,
+    Profile,
+    Result,
+    Spending,
+    StartCheck,
+    Status,
+    average_replicas,
+)
 
 _PROFILE = "lanes: "
 
@@ -34,7 +46,31 @@ class StoredStudy:
 def read_result(store: Store, info: StudyInfo, storage: str, damaged: list[str] | None = None) -> Result:
     """Read the trials of a study; `damaged` takes a line about each that cannot be read, which is left out."""
     trials = average_replicas(store.trials(info.id, read_shown, damaged), info.num_seeds)
-    return Result(study=info.name, metric=info.metric, mode=info.mode, trials=trials, storage=storage)
+    return Result(
+        study=info.name,
+        metric=info.metric,
+        mode=info.mode,
+        judge=info.objective.judge,
+        also=info.also,
+        constraints=info.constraints,
+        trials=trials,
+        storage=storage,
+    )
+
+
+def find_state(store: Store, info: StudyInfo, result: Result) -> str:
+    """Say where a study stands: running, killed, done, unfinished, or empty; unknown where its lease is damaged."""
+    try:
+        runner = find_runner(store, info.id)
+    except StoreError:
+        return "unknown"
+    if runner is not None:
+        return "running" if runner.may_live() else "killed"
+    if not result.trials:
+        return "empty"
+    wanted = info.settings.get("num_trials")
+    is_cut = any(trial.status is Status.RUNNING for trial in result.trials)
+    return "unfinished" if is_cut or (wanted is not None and len(result.trials) < wanted) else "done"
 
 
 def read_profiles(facts: Mapping[str, Any], damaged: list[str]) -> dict[str, Profile]:  # Any: JSON values
@@ -61,6 +97,8 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     result = read_result(store, info, storage, damaged)
     if START in facts:
         result = replace(result, start=StartCheck.read(facts[START]))
+    if SPENDING in facts:
+        result = replace(result, spending=_read_spending(facts[SPENDING], facts.get(NODE_STAYS, ()), damaged))
     target_study = facts.get("target")
     if target_study is not None and target_study not in [other.name for other in store.studies(damaged)]:
         damaged.append(f"the target is left out: there is no study {target_study!r:.60}")
@@ -73,9 +111,32 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         result=result,
         target_study=target_study,
         profiles=read_profiles(facts, damaged),
-        notes=tuple(store.notes(info.id, damaged)),
+        notes=tuple(note for note in store.notes(info.id, damaged) if note.kind != ATTRIBUTE),
         damaged=tuple(damaged),
     )
+
+
+def _read_spending(fact: Any, stays: Any, damaged: list[str]) -> Spending | None:  # Any: JSON values
+    """Read what nodes cost, if it is that."""
+    try:
+        spending = Spending.from_json(fact, stays)
+        ends = [stay.begin_s if stay.end_s is None else stay.end_s for stay in spending.stays]
+        prices = [stay.dollars_per_hour for stay in spending.stays]
+        for number in (spending.seconds, spending.cost_dollars, *ends, *prices):
+            read_real("cost or time", number)
+    except (TypeError, AttributeError, StoreError) as error:
+        damaged.append(f"the fact {SPENDING!r} is left out: {error}")
+        return None
+    return spending
+
+
+def read_best(name: str, storage: str, count: int) -> list[Config]:
+    """Read the configurations of a study's best trials, as they can be shown."""
+    with open_store(storage, create=False) as store:
+        ranked = read_result(store, store.study(name), storage).ranked
+    if not ranked:
+        raise StoreError(f"study {name!r} has no trial with a finite metric to begin with; name another")
+    return [trial.config for trial in ranked[:count]]
 
 
 def show_storage(storage: str) -> str:

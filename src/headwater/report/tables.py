@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -22,10 +21,13 @@ from headwater.report.numbers import (
     show_count,
     show_number,
     show_seconds,
+    show_standing,
 )
+from headwater.report.spending_tables import describe_spending
 from headwater.space import Config, show_plain
 from headwater.store import StudyInfo
 from headwater.trials import DeviceGains, Profile, Report, Result, Status, TrialRecord
+from headwater.trials.records import count_statuses
 
 STYLES: Mapping[Status, str] = {
     Status.RUNNING: "cyan",
@@ -34,6 +36,7 @@ STYLES: Mapping[Status, str] = {
     Status.STOPPED: "yellow",
     Status.FAILED: "red",
 }
+STATE_STYLES: Mapping[str, str] = {"running": "cyan", "killed": "red", "unfinished": "yellow", "done": "green"}
 MAX_METRICS = 4
 """So many metrics beside the one that decides stand in a table; a trial's own view has them all."""
 MOST_TRIALS = 12
@@ -51,13 +54,25 @@ def best_table(result: Result, count: int = 10) -> RenderableType:
     columns = [
         Column("rank", [str(rank) for rank in range(1, len(ranked) + 1)], style="dim"),
         Column("trial", [str(trial.number) for trial in ranked]),
-        Column(result.metric, show_column([trial.value(result.metric) for trial in ranked]), style="bold"),
+        Column(result.metric, show_column([result.objective.value_of(trial) for trial in ranked]), style="bold"),
         *(Column(name, show_column([trial.value(name) for trial in ranked])) for name in names[:MAX_METRICS]),
         *_config_columns(ranked, result.trials),
+        *_constraint_column(result, ranked),
         Column("epochs", [str(trial.epochs) for trial in ranked]),
         Column("status", [Text(trial.status, STYLES[trial.status]) for trial in ranked], is_text=True),
     ]
     return TrialTable(columns)
+
+
+def describe_constraints(result: Result) -> Iterator[Text]:
+    """Say of each constraint how many trials keep to it, a line each."""
+    sound = [trial for trial in result.trials if trial.status is not Status.FAILED and trial.history]
+    for one in result.constraints:
+        num_kept = sum(one.violation(trial.metrics) <= 0 for trial in sound)
+        num_silent = sum(one.metric not in trial.metrics for trial in sound)
+        text = f"{one}: kept by {num_kept} of {show_count(len(sound), 'trial')}"
+        silence = f"; {num_silent} did not report {one.metric} at last" if num_silent else ""
+        yield Text(text + silence, style="yellow" if not num_kept else "")
 
 
 def summary(result: Result, look: str | None) -> RenderableType:
@@ -66,11 +81,15 @@ def summary(result: Result, look: str | None) -> RenderableType:
     lines.add_column(style="dim")
     lines.add_column(overflow="fold")
     lines.add_row("trials", show_statuses(result.trials))
+    for text in describe_constraints(result):
+        lines.add_row("wanted", text)
     lines.add_row("time", _show_time(result))
     if result.num_lane_steps:
         lines.add_row("lanes", _show_lanes(result))
     if result.device_gains is not None:
         lines.add_row("devices", Text(_show_gains(result.device_gains)))
+    if result.spending is not None:
+        lines.add_row("nodes", describe_spending(result.spending))
     for name, text in describe_transfer(result):
         lines.add_row(name, text)
     lines.add_row("record", Text(result.storage if look else "in memory only, and gone with this process"))
@@ -117,6 +136,8 @@ def trial_view(record: TrialRecord, *, all_epochs: bool = False) -> RenderableTy
         if num_left_out := len(record.history) - len(shown):
             left_out = f"left out: {num_left_out:,} of {show_count(len(record.history), 'epoch')}"
             parts += [Text(f"{left_out}; see them with --all-epochs", style="dim")]
+    if record.attributes:
+        parts += ["", _config_grid(record.attributes)]
     if record.notes:
         notes = Table.grid(padding=(0, 1, 0, 0))
         for note in dict.fromkeys(record.notes):
@@ -130,23 +151,23 @@ def trial_view(record: TrialRecord, *, all_epochs: bool = False) -> RenderableTy
     return Group(*parts)
 
 
-def studies_table(studies: Sequence[tuple[StudyInfo, Result]]) -> RenderableType:
-    """The studies of a record, one row each."""
-    table = _plain_table()
-    for name in ("study", "started", "trials", "done", "failed", "best", "trial"):
-        table.add_column(name, justify="left" if name in ("study", "started", "best") else "right", no_wrap=True)
-    for info, result in studies:
-        done = sum(trial.status.is_final for trial in result.trials)
+def studies_table(studies: Sequence[tuple[StudyInfo, Result, str]]) -> RenderableType:
+    """The studies of a record, one row each, with the state that each is in; long names take several lines."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    for name in ("study", "state", "started", "trials", "failed", "best"):
+        justify: JustifyMethod = "right" if name in ("trials", "failed") else "left"
+        table.add_column(name, justify=justify, no_wrap=name not in ("study", "best"), overflow="fold")
+    for info, result, state in studies:
+        done = sum(trial.status is not Status.RUNNING for trial in result.trials)
         failed = sum(trial.status is Status.FAILED for trial in result.trials)
         best = result.ranked[0] if result.ranked else None
         table.add_row(
             Text(info.name, style="bold"),
+            Text(state, style=STATE_STYLES.get(state, "")),
             datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M"),
-            str(len(result.trials)),
-            str(done),
+            f"{done}/{max(len(result.trials), info.settings.get('num_trials') or 0)}",
             Text(str(failed), style="red" if failed else "dim"),
-            Text(f"{info.metric} {show_number(best.value(info.metric))}" if best else "none yet"),
-            str(best.number) if best else "",
+            Text(show_standing(info.metric, result.objective.value_of(best), best.number) if best else "none yet"),
         )
     return table
 
@@ -163,6 +184,18 @@ def devices_table(devices: Sequence[Mapping[str, Any]]) -> RenderableType:  # An
         style = "dim" if one["does"] == "idle" else ""
         cells = (one["device"], Text(one["does"], style=style), one["study"] or "", ", ".join(trials), wish)
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return table
+
+
+def bubbles_table(stages: Sequence[Mapping[str, Any]]) -> RenderableType:  # Any: JSON values
+    """The stages of a pipeline that are lent, one row each: where each trains, and what it leaves."""
+    table = _plain_table()
+    for name in ("stage", "process", "device", "cores", "steps", "waits", "memory left"):
+        table.add_column(name, justify="right" if name in ("steps", "waits", "memory left") else "left")
+    for one in stages:
+        memory = "unknown" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
+        where = (f"{one['stage']} of {one['num_stages']}", str(one["pid"]), one["device"])
+        table.add_row(*where, ", ".join(map(str, one["cores"])), f"{one['steps']:,}", f"{one['waits']:.0%}", memory)
     return table
 
 
@@ -196,10 +229,10 @@ def profile_line(profile: Profile, label: str = "") -> Text:
 
 def show_statuses(trials: Sequence[TrialRecord]) -> Text:
     """How many trials there are, and how many of each status."""
-    counts = Counter(trial.status for trial in trials)
+    styles = {status.value: style for status, style in STYLES.items()}
     text = Text(f"{len(trials)}")
-    for place, status in enumerate(status for status in Status if counts[status]):
-        text.append(": " if place == 0 else ", ").append(f"{counts[status]} {status}", style=STYLES[status])
+    for place, (status, count) in enumerate(count_statuses(trials).items()):
+        text.append(": " if place == 0 else ", ").append(f"{count} {status}", style=styles.get(status, ""))
     return text
 
 
@@ -227,6 +260,14 @@ def _config_columns(ranked: Sequence[TrialRecord], trials: Sequence[TrialRecord]
         is_text = any(isinstance(cell, str | list | None) for cell in cells)
         columns.append(Column(key, show_cells(cells), style="cyan", is_text=is_text))
     return columns
+
+
+def _constraint_column(result: Result, ranked: Sequence[TrialRecord]) -> list[Column]:
+    """A column that says which trials keep to the constraints, where there are any."""
+    if not result.constraints:
+        return []
+    cells = [Text("yes", "green") if result.objective.is_kept(trial) else Text("no", "red") for trial in ranked]
+    return [Column("feasible", cells, is_text=True)]
 
 
 def _show_time(result: Result) -> Text:

@@ -25,7 +25,7 @@ class TensorBoardCallback(Callback):
     """Writes event files for TensorBoard: a run for each trial, with its metrics by epoch and its hyperparameters.
 
     ```python
-    study = hw.Study(train, space=..., metric="loss", callbacks=[hw.TensorBoardCallback("runs")])
+    study = hw.Study(train, space=space, metric="loss", callbacks=[hw.TensorBoardCallback("runs")])
     ```
 
     Then `tensorboard --logdir runs` shows the curves, and compares hyperparameters under HPARAMS. A study has a folder

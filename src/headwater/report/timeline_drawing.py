@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from html import escape
 
+from headwater.report.consoles import make_visible
 from headwater.report.numbers import show_seconds
 from headwater.report.timeline import DeviceTimeline, Timeline
 from headwater.trials import Span, SpanPurpose
@@ -72,7 +73,7 @@ def _draw_span(span: Span, x: float, width: float, y: float) -> str:
     bar = (
         f'<rect x="{x:.2f}" y="{y + (ROW - BAR) / 2}" width="{max(width, 0.2):.2f}" height="{BAR}" '
         f'fill="{COLOURS[span.purpose]}" stroke="white" stroke-width="{min(0.8, width / 4):.2f}">'
-        f"<title>{escape(told)}</title></rect>"
+        f"<title>{escape(make_visible(told))}</title></rect>"
     )
     label = numbers if len(span.trials) == 1 else f"{len(span.trials)} trials"
     if LETTER * len(label) + 4 > width or not span.trials:
@@ -96,4 +97,4 @@ def _round_up(value: float) -> float:
 
 
 def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(make_visible(text))}</text>'

@@ -14,7 +14,8 @@ from rich.text import Text
 from headwater.report.changes import MAX_CHANGES, gather_changes
 from headwater.report.numbers import show_count, show_seconds, show_standing
 from headwater.report.reading import StoredStudy
-from headwater.report.tables import describe_transfer, profile_table, show_statuses
+from headwater.report.spending_tables import describe_spending, stages_table
+from headwater.report.tables import describe_constraints, describe_transfer, profile_table, show_statuses
 from headwater.store import DEVICES, Note, StudyInfo
 from headwater.trials import Result
 
@@ -27,6 +28,8 @@ def study_view(study: StoredStudy) -> RenderableType:
     parts: list[RenderableType] = [_head(study.info, study.result), "", _space_table(study.info.space)]
     for label, profile in study.profiles.items():
         parts += ["", profile_table(profile, label)]
+    if study.result.spending is not None and study.result.spending.stages:
+        parts += ["", stages_table(study.result.spending)]
     told = [f"({label}): {profile.reason}" for label, profile in study.profiles.items()]
     told += study.result.start.describe() if study.result.start is not None else []
     notes = [note for note in study.notes if note.kind != DEVICES and not note.text.endswith(tuple(told))]
@@ -47,12 +50,16 @@ def _head(info: StudyInfo, result: Result) -> Table:
     grid.add_row("started", datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M:%S"))
     goal = "largest" if info.mode == "max" else "smallest"
     grid.add_row("wanted", Text(f"the {goal} {info.metric}"))
+    for text in describe_constraints(result):
+        grid.add_row("", text)
     grid.add_row("trials", show_statuses(result.trials))
     if result.ranked:
         best = result.ranked[0]
-        grid.add_row("best", Text(show_standing(info.metric, best.value(info.metric), best.number)))
+        grid.add_row("best", Text(show_standing(info.metric, result.objective.value_of(best), best.number)))
     for name, text in describe_transfer(result):
         grid.add_row(name, text)
+    if result.spending is not None:
+        grid.add_row("nodes", describe_spending(result.spending))
     grid.add_row("time", Text(show_seconds(sum(trial.seconds for trial in result.trials)) + " in training"))
     settings = {**info.settings, "seed": info.seed}
     grid.add_row("settings", Text(", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)))

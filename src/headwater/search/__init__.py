@@ -9,9 +9,9 @@ from headwater.search.listed import Listed
 from headwater.search.median import MedianStopping
 from headwater.search.pbt import PBT
 from headwater.search.problem import Build, Problem, ResultOrder
-from headwater.search.protocol import Dropping, Searcher
+from headwater.search.protocol import Dropping, Searcher, Stage, Staged, list_brackets
 from headwater.search.random import RandomSearch
-from headwater.search.rungs import Stage, plan_brackets, plan_halving
+from headwater.search.rungs import plan_brackets, plan_halving
 from headwater.search.sampling import OptunaSearch
 
 __all__ = [
@@ -33,9 +33,11 @@ __all__ = [
     "RungModel",
     "Searcher",
     "Stage",
+    "Staged",
     "SyncBOHB",
     "build_searcher",
     "check_search",
+    "list_brackets",
     "plan_brackets",
     "plan_halving",
 ]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from headwater.space import Config, Domain, LogUniform, QLogUniform, QUniform, RandInt, Space, Uniform
+from headwater.space import Config, Domain, LogRandInt, LogUniform, QLogUniform, QUniform, RandInt, Space, Uniform
 from headwater.space.domains import same_value
 
 Ask: TypeAlias = Callable[[str, BaseDistribution], Any]  # Any: a parameter is a number
@@ -71,7 +71,7 @@ def _find_distribution(domain: Domain) -> BaseDistribution | None:
     if isinstance(domain, QUniform):
         return IntDistribution(0, domain.num_values() - 1)
     if isinstance(domain, RandInt):
-        return IntDistribution(domain.low, domain.high - 1)
+        return IntDistribution(domain.low, domain.high - 1, log=isinstance(domain, LogRandInt))
     num_values = domain.num_values()
     return None if num_values is None else CategoricalDistribution(tuple(range(num_values)))
 

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 SEARCHES: Mapping[str, Build] = MappingProxyType(
     {
-        "random": lambda problem: RandomSearch(problem.space, problem.seed, problem.num_trials, problem.known),
-        "grid": lambda problem: GridSearch(problem.space, problem.num_trials, problem.known),
+        "random": RandomSearch.build,
+        "grid": GridSearch.build,
         "tpe": OptunaSearch("tpe"),
         "gp": OptunaSearch("gp"),
         "cmaes": OptunaSearch("cmaes"),
         "qmc": OptunaSearch("qmc"),
+        "nsga2": OptunaSearch("nsga2"),
         "halving": SHA(),
         "hyperband": Hyperband(),
         "asha": ASHA(),
@@ -40,6 +41,10 @@ SEARCHES: Mapping[str, Build] = MappingProxyType(
     }
 )
 """What a name stands for."""
+FOR_SEVERAL = ("nsga2", "random", "grid", "qmc", "tpe")
+"""Searches of studies in which several metrics count."""
+FOR_CONSTRAINTS = ("nsga2", "tpe", "gp", "random", "grid", "qmc")
+"""Searches of studies with constraints; the first three learn from them."""
 
 
 def build_searcher(search: str | Build | Searcher | BaseSampler, problem: Problem) -> Searcher:
@@ -74,6 +79,32 @@ def check_search(search: object) -> None:
     is_known = search in SEARCHES if isinstance(search, str) else callable(search) or isinstance(search, Searcher)
     if not is_known and not is_sampler(search):
         raise StudyError(f"there is no search {search!r}; {_show_possible()}")
+
+
+def check_several(search: object) -> None:
+    """Refuse a search that does not know what to do with several metrics.
+
+    Raises:
+        StudyError: It is none of those that do.
+    """
+    if search not in FOR_SEVERAL and not isinstance(search, OptunaSearch) and not is_sampler(search):
+        names = ", ".join(map(repr, FOR_SEVERAL))
+        raise StudyError(
+            f"search {search!r} goes by one metric; for several there are {names} and samplers of Optuna's"
+        )
+
+
+def check_constrained(search: object) -> None:
+    """Refuse a search that would stop or prefer trials without regard to constraints.
+
+    Raises:
+        StudyError: It is none of those that heed them, or are as good without.
+    """
+    name = search.sampler if isinstance(search, OptunaSearch) else search
+    if name not in FOR_CONSTRAINTS:
+        names = ", ".join(map(repr, FOR_CONSTRAINTS))
+        shown = name if isinstance(name, str) else type(name).__name__
+        raise StudyError(f"search {shown!r} goes by the metric alone; for constraints there are {names}")
 
 
 def _show_possible() -> str:

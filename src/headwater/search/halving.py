@@ -10,9 +10,8 @@ from itertools import cycle
 from headwater.errors import StudyError
 from headwater.search.ledger import Ledger
 from headwater.search.problem import Problem
-from headwater.search.protocol import Searcher
+from headwater.search.protocol import Searcher, Stage
 from headwater.search.rungs import (
-    Stage,
     check_ladder,
     choose_max_epochs,
     plan_bracket,
@@ -22,6 +21,7 @@ from headwater.search.rungs import (
     require_max_epochs,
 )
 from headwater.search.scheduled import ScheduledSearch
+from headwater.search.sequence import count_trials
 from headwater.search.stages import Course, Lesson, Stages
 from headwater.search.suggesting import Intake, Suggest, build_intake, check_suggest, learns
 from headwater.settings import set_whole
@@ -56,11 +56,13 @@ class SHA:
 
         ledger = Ledger(problem)
         intake = build_intake(self.suggest, problem)
+        num_trials = count_trials(problem.space, problem.num_trials)
 
         def open_bracket() -> Iterator[Course]:
             yield run_bracket(intake.enter_many(None), plan, ledger)
 
-        return ScheduledSearch(Stages(open_bracket(), ledger, 1, intake.learn), ledger)
+        stages = Stages(open_bracket(), ledger, 1, intake.learn)
+        return ScheduledSearch(stages, ledger, list_brackets=lambda: [plan(num_trials)] if num_trials else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,25 @@ def build_hyperband(settings: Hyperband, problem: Problem, intake: Intake, name:
         return plan_bracket(num_trials, power, reduction=settings.reduction, max_epochs=max_epochs)
 
     at_once = settings.concurrency or (1 if learns(settings.suggest) else len(brackets))
-    return ScheduledSearch(Stages(open_brackets(), ledger, at_once, intake.learn), ledger)
+    num_trials = count_trials(problem.space, problem.num_trials)
+    stages = Stages(open_brackets(), ledger, at_once, intake.learn)
+    return ScheduledSearch(stages, ledger, list_brackets=lambda: _cut_brackets(brackets, plan, num_trials))
+
+
+def _cut_brackets(
+    brackets: Sequence[Sequence[Stage]], plan: Callable[[int, int], Sequence[Stage]], num_trials: int | None
+) -> list[Sequence[Stage]] | None:
+    """Return the brackets that so many trials fill, round after round, the last as short as what is left."""
+    if num_trials is None:
+        return None
+    planned: list[Sequence[Stage]] = []
+    for index, stages in cycle(enumerate(brackets)):
+        if not num_trials:
+            return planned
+        size = min(num_trials, stages[0].num_trials)
+        planned.append(plan(size, index))
+        num_trials -= size
+    raise AssertionError("cycle has no end")
 
 
 def run_bracket(trials: Sequence[Segment], plan: Callable[[int], Sequence[Stage]], ledger: Ledger) -> Course:

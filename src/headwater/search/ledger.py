@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from headwater.search.problem import Problem, ResultOrder
-from headwater.trials import Report, Segment, Status, TrialRecord
+from headwater.trials import Objective, Report, Segment, Status, TrialRecord
 
 INFEASIBLE = math.inf
 """The score of a trial that failed, or whose metric is no finite number: worse than any other."""
@@ -26,6 +26,10 @@ class Ledger:
     def __init__(self, problem: Problem) -> None:
         self._metric = problem.metric
         self._sign = -1.0 if problem.mode == "max" else 1.0
+        self._also = [Objective(metric, mode) for metric, mode in problem.also.items()]
+        self._others: dict[int, tuple[float, ...]] = {}
+        self._constraints = problem.constraints
+        self._violations: dict[int, tuple[float, ...]] = {}
         self._curves: dict[int, dict[int, float]] = {}
         self._over: dict[int, Status] = {}
         self._waiting: deque[Segment] = deque()
@@ -45,7 +49,8 @@ class Ledger:
         """Show what the record holds in the order in which it came, one end of a segment at a time."""
         for arrival in self._recorded:
             record = self._hidden.get(arrival.number)
-            if record is not None:
+            is_retried = arrival.status is Status.FAILED and record is not None and record.status is not Status.FAILED
+            if record is not None and not is_retried:
                 self._show(record, arrival.epoch, arrival.status)
                 yield
         for record in self._hidden.values():  # what is under way has reported since its last segment ended
@@ -92,6 +97,11 @@ class Ledger:
         value = report.metrics.get(self._metric, math.nan)
         score = self._sign * value if math.isfinite(value) else INFEASIBLE
         self._curves.setdefault(report.number, {})[report.epoch] = score
+        if self._also:
+            values = [(one, report.metrics.get(one.metric, math.nan)) for one in self._also]
+            self._others[report.number] = tuple(one.score(value) for one, value in values)
+        if self._constraints:
+            self._violations[report.number] = tuple(one.violation(report.metrics) for one in self._constraints)
         return score
 
     def end(self, number: int, status: Status) -> None:
@@ -129,6 +139,14 @@ class Ledger:
             return None
         keeps_last = status is Status.COMPLETED or (status is Status.STOPPED and until is None)
         return next(reversed(curve.values()), INFEASIBLE) if keeps_last else INFEASIBLE
+
+    def others(self, number: int) -> tuple[float, ...]:
+        """Return the last scores of a trial in the further metrics that count."""
+        return self._others.get(number, (INFEASIBLE,) * len(self._also))
+
+    def violations(self, number: int) -> tuple[float, ...]:
+        """Return by how much the last report of a trial breaks each constraint."""
+        return self._violations.get(number, (INFEASIBLE,) * len(self._constraints))
 
     def num_epochs(self, number: int) -> int:
         """Return how many epochs the trial has trained."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, TPESampler
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, QMCSampler, TPESampler
 from optuna.trial import Trial, TrialState, create_trial
 
 from headwater.search.axes import Axes
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 Settings: TypeAlias = Mapping[str, Any]  # Any: what Optuna's samplers take
 """More of a sampler's settings."""
+Violations: TypeAlias = dict[int, tuple[float, ...]]
+"""By how much trials break constraints, by their numbers in Optuna's study: samplers ask for it when they are told."""
 
+CONSTRAINED = ("tpe", "nsga2", "gp")
+"""Samplers that learn from constraints."""
 NUM_ASKS = 4
 """How often a sampler that suggests what was tried already is asked again before the next trial is drawn at random."""
 
@@ -33,11 +37,15 @@ NUM_ASKS = 4
 class Board:
     """An Optuna study in memory, in which parameters stand for the configurations of a space. Small scores are good."""
 
-    def __init__(self, axes: Axes, sampler: BaseSampler | None = None) -> None:
+    def __init__(
+        self, axes: Axes, sampler: BaseSampler | None = None, num_others: int = 0, violations: Violations | None = None
+    ) -> None:
         self._axes = axes
+        self._violations = violations
+        self._num_others = num_others
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(sampler=sampler)
+        self._study = optuna.create_study(sampler=sampler, directions=["minimize"] * (1 + num_others))
         optuna.logging.set_verbosity(verbosity)
         self._num_trials = 0
 
@@ -55,12 +63,20 @@ class Board:
         self._num_trials += 1
         return self._num_trials - 1
 
-    def tell(self, trial: Trial | int, score: float) -> None:
-        """Tell the score; an infeasible trial is told as one that was given up, the worst there is."""
-        if math.isfinite(score):
-            self._study.tell(trial, score)
+    def tell(self, trial: Trial | int, lesson: Lesson) -> None:
+        """Tell the scores; an infeasible trial is told as one that was given up, the worst there is.
+
+        Where several metrics count Optuna knows no such trials: there, it has failed. So has one of which it is not
+        known whether it keeps to the constraints.
+        """
+        scores, is_known = [lesson.score, *lesson.others], all(map(math.isfinite, lesson.violations))
+        if self._violations is not None:
+            self._violations[trial if isinstance(trial, int) else trial.number] = lesson.violations
+        if is_known and all(map(math.isfinite, scores)):
+            self._study.tell(trial, scores)
         else:
-            self._study.tell(trial, state=TrialState.PRUNED)
+            has_failed = self._num_others or not is_known
+            self._study.tell(trial, state=TrialState.FAIL if has_failed else TrialState.PRUNED)
 
     def withdraw(self, trial: Trial) -> None:
         """Tell that nothing came of a question."""
@@ -77,8 +93,10 @@ class ReplayedSuggester:
     def __init__(
         self, suggest: Suggest, problem: Problem, tried: Tried, recorded: Mapping[int, Config], settings: Settings
     ) -> None:
+        violations = open_violations(problem) if suggest in CONSTRAINED else None
+        settings = add_constraints(settings, violations)
         sampler = make_sampler(suggest, problem.seed, settings) if isinstance(suggest, str) else deepcopy(suggest)
-        self._board = Board(Axes(problem.space, problem.seed), sampler)
+        self._board = Board(Axes(problem.space, problem.seed), sampler, len(problem.also), violations)
         self._tried = tried
         self._recorded = recorded
         self._asked: dict[int, Trial | int] = {}
@@ -100,7 +118,7 @@ class ReplayedSuggester:
         """Tell what the trial reached when it was first compared; later lessons are at another length of training."""
         trial = self._asked.pop(lesson.number, None)
         if trial is not None:
-            self._board.tell(trial, lesson.score)
+            self._board.tell(trial, lesson)
 
     def _enter(self, number: int, config: Config | None) -> Config | None:
         if config is not None:
@@ -116,8 +134,10 @@ class FreshSuggester:
     """
 
     def __init__(self, problem: Problem, tried: Tried, recorded: Mapping[int, Config], settings: Settings) -> None:
-        self._board = Board(Axes(problem.space, problem.seed))
-        self._settings = settings
+        violations = open_violations(problem)
+        self._settings = add_constraints(settings, violations)
+        first = make_sampler("tpe", problem.seed, self._settings)  # that is told what the record holds
+        self._board = Board(Axes(problem.space, problem.seed), first, len(problem.also), violations)
         self._seed = problem.seed
         self._tried = tried
         self._recorded = recorded
@@ -138,7 +158,17 @@ class FreshSuggester:
         """Tell what the trial reached when it was first compared."""
         trial = self._running.pop(lesson.number, None)
         if trial is not None:
-            self._board.tell(trial, lesson.score)
+            self._board.tell(trial, lesson)
+
+
+def open_violations(problem: Problem) -> Violations | None:
+    """Return where a board is to say how far trials break constraints; None where there are none."""
+    return {} if problem.constraints else None
+
+
+def add_constraints(settings: Settings, violations: Violations | None) -> Settings:
+    """Let a sampler ask how far trials break constraints."""
+    return settings if violations is None else {**settings, "constraints_func": lambda one: violations[one.number]}
 
 
 def ask_untried(board: Board, number: int, sampler: BaseSampler, tried: Tried) -> Config | None:
@@ -155,12 +185,14 @@ def make_sampler(name: str, seed: int, settings: Settings) -> BaseSampler:
     """Build the sampler of a name, quiet about what is not news to a user of ours."""
     kinds: dict[str, Callable[..., BaseSampler]] = {
         "tpe": TPESampler,
+        "nsga2": NSGAIISampler,
         "gp": lambda **given: GPSampler(warn_independent_sampling=False, **given),
         "cmaes": lambda **given: CmaEsSampler(warn_independent_sampling=False, **given),
         "qmc": lambda **given: QMCSampler(scramble=True, warn_independent_sampling=False, **given),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # of constraints_func, which Optuna 4 has no other way for
         return kinds[name](seed=seed, **settings)
 
 
@@ -168,7 +200,7 @@ def _suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:  #
     if isinstance(distribution, FloatDistribution):
         return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
     if isinstance(distribution, IntDistribution):
-        return trial.suggest_int(name, distribution.low, distribution.high)
+        return trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
     assert isinstance(distribution, CategoricalDistribution)
     return trial.suggest_categorical(name, distribution.choices)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from headwater.search.protocol import Searcher
 from headwater.settings import set_whole
-from headwater.space import Space
-from headwater.trials import Arrival, TrialRecord
+from headwater.space import Config, Space
+from headwater.trials import Arrival, Constraint, TrialRecord
 
 
 class ResultOrder(StrEnum):
@@ -30,11 +30,17 @@ class Problem:
     metric: str
     mode: str
     """Whether "min" or "max" of the metric is wanted."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Further metrics that count as much, each with its mode; most searches know of none."""
+    constraints: tuple[Constraint, ...] = ()
+    """What trials must keep to; most searches know of none."""
     seed: int = 0
     num_trials: int | None = None
     """How many trials at most; None for as many as the space has."""
     max_epochs: int | None = None
     """How many epochs a trial trains at most; None leaves the end to the training function."""
+    points: Mapping[int, Config] = field(default_factory=dict)
+    """Configurations that the user wants tried, by the numbers of the trials that have them."""
     known: tuple[TrialRecord, ...] = ()
     """What the record holds already, when a study is resumed."""
     order: ResultOrder = ResultOrder.VIRTUAL
@@ -44,6 +50,11 @@ class Problem:
     def __post_init__(self) -> None:
         set_whole(self, "num_trials", 1)
         set_whole(self, "max_epochs", 1)
+
+    @property
+    def given(self) -> dict[int, Config]:
+        """The configurations that trials have whatever the search makes of it: points, and what the record holds."""
+        return {**self.points, **{record.number: record.config for record in self.known}}
 
 
 Build: TypeAlias = Callable[[Problem], Searcher]

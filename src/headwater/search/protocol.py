@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from headwater.trials import Decision, Report, Segment, Status
@@ -64,3 +65,27 @@ class Dropping(Protocol):
 
     def take_dropped(self) -> Sequence[int]:
         """Return the paused trials that were dropped since the last call and will never be proposed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """So many trials, trained until the end of this epoch; of the training function, where it is None."""
+
+    num_trials: int
+    until: int | None
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """What a searcher may offer besides: it knows before any result how many trials train for how long."""
+
+    def stages(self) -> Sequence[Sequence[Stage]] | None:
+        """Return the brackets of the search, each as stages whose trials are compared before the next; None: unknown.
+
+        Failures and configurations that end early may leave fewer trials than planned, never more.
+        """
+
+
+def list_brackets(searcher: Searcher) -> Sequence[Sequence[Stage]] | None:
+    """Return the brackets that a searcher is going to run, stage by stage; None where it decides on the way."""
+    return searcher.stages() if isinstance(searcher, Staged) else None

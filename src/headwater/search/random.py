@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from typing import Self
 
-from headwater.search.sequence import walk_trials
+from headwater.search.problem import Problem
+from headwater.search.protocol import Stage
+from headwater.search.sequence import plan_walk, walk_trials
 from headwater.search.tried import Tried
 from headwater.space import Config, Space
 from headwater.trials import Decision, Report, Segment, Status, TrialRecord
@@ -19,9 +22,20 @@ class RandomSearch:
     """
 
     def __init__(
-        self, space: Space, seed: int, num_trials: int | None = None, known: Sequence[TrialRecord] = ()
+        self,
+        space: Space,
+        seed: int,
+        num_trials: int | None = None,
+        known: Sequence[TrialRecord] = (),
+        points: Mapping[int, Config] | None = None,
     ) -> None:
-        self._segments = walk_trials(_draw_configs(Tried(space, seed)), num_trials, known)
+        self._segments = walk_trials(_draw_configs(Tried(space, seed), points or {}), num_trials, known)
+        self._brackets = plan_walk(space, num_trials)
+
+    @classmethod
+    def build(cls, problem: Problem) -> Self:
+        """Build the search of a problem."""
+        return cls(problem.space, problem.seed, problem.num_trials, problem.known, problem.points)
 
     def propose(self, count: int) -> Sequence[Segment]:
         """Return the next trials."""
@@ -34,10 +48,16 @@ class RandomSearch:
     def finish(self, number: int, status: Status) -> None:
         """Learn nothing: no draw depends on a result."""
 
+    def stages(self) -> Sequence[Sequence[Stage]] | None:
+        """Return one stage: every trial, to its end; None where there is no end of trials."""
+        return self._brackets
 
-def _draw_configs(tried: Tried) -> Iterator[Config]:
+
+def _draw_configs(tried: Tried, points: Mapping[int, Config]) -> Iterator[Config]:
+    for point in points.values():
+        tried.add(point)
     for number in count():
-        config = tried.draw(number)
+        config = points[number] if number in points else tried.draw(number)
         if config is None:
             return
         yield config

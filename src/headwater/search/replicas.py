@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headwater.search.protocol import Dropping, Searcher
+from headwater.search.protocol import Dropping, Searcher, Stage, list_brackets
 from headwater.trials import Decision, Report, Segment, Status, TrialRecord
 from headwater.trials.replicas import average_reports, join_statuses
 
@@ -41,6 +41,13 @@ class Replicated:
         """Return the replicas of the trials that the wrapped searcher dropped."""
         dropped = self._searcher.take_dropped() if isinstance(self._searcher, Dropping) else ()
         return [number * self._num_seeds + replica for number in dropped for replica in self._replicas]
+
+    def stages(self) -> Sequence[Sequence[Stage]] | None:
+        """Return the stages of the wrapped searcher, if it knows them, with every replica of its trials."""
+        brackets = list_brackets(self._searcher)
+        if brackets is None:
+            return None
+        return [[replace(stage, num_trials=stage.num_trials * self._num_seeds) for stage in one] for one in brackets]
 
     def observe(self, report: Report) -> Decision:
         """Pass the mean on when the last replica reports."""

@@ -24,7 +24,9 @@ class RungModelSuggester:
         self._seed = problem.seed
         self._axes = Axes(problem.space, problem.seed)
         self._tried = tried
-        self._recorded = {record.number: record.config for record in problem.known}
+        self._recorded = problem.given
+        for point in problem.points.values():
+            tried.add(point)
         self._random_fraction = random_fraction
         self._min_results = min_results
         self._configs: dict[int, Config] = {}
@@ -47,7 +49,7 @@ class RungModelSuggester:
         if epochs not in self._boards:
             self._boards[epochs] = Board(self._axes)
         board = self._boards[epochs]
-        board.tell(board.add(self._configs[lesson.number]), lesson.score)
+        board.tell(board.add(self._configs[lesson.number]), lesson)
         self._num_sound[epochs] = self._num_sound.get(epochs, 0) + (lesson.score < INFEASIBLE)
 
     def _ask(self, number: int) -> Config | None:

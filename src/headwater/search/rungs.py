@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
 
 from headwater.errors import StudyError
 from headwater.search.ledger import INFEASIBLE
 from headwater.search.problem import Problem
+from headwater.search.protocol import Stage
 from headwater.settings import set_whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """So many trials, trained until the end of this epoch; of the training function, where it is None."""
-
-    num_trials: int
-    until: int | None
 
 
 def plan_halving(

@@ -30,8 +30,8 @@ class OptunaSearch:
     """Takes each trial's configuration from an Optuna sampler.
 
     ```python
-    hw.Study(..., search=hw.search.OptunaSearch("gp", concurrency=4))
-    hw.Study(..., search=optuna.samplers.NSGAIISampler(seed=0))
+    study = hw.Study(train, space=space, metric="loss", search=hw.search.OptunaSearch("gp", concurrency=4))
+    study = hw.Study(train, space=space, metric="loss", search=optuna.samplers.NSGAIISampler(seed=0))
     ```
 
     The suggestion for trial n is made when the results of all trials up to n - `concurrency` are in, and sees exactly
@@ -59,15 +59,16 @@ class OptunaSearch:
         suggester = build_suggester(self.sampler, problem, Tried(problem.space, problem.seed), settings)
         ledger = Ledger(problem)
         default = _CONCURRENCIES.get(self.sampler, CONCURRENCY)
-        policy = TrainToEnd(Intake(problem, suggester))
+        policy = TrainToEnd(Intake(problem, suggester), ledger)
         return ScheduledSearch(Timeline(policy, ledger, self.concurrency or default), ledger)
 
 
 class TrainToEnd:
     """Starts a new trial whenever a worker is free, and never stops one."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, ledger: Ledger) -> None:
         self._intake = intake
+        self._ledger = ledger
 
     def start(self) -> Segment | None:
         """Start a new trial."""
@@ -75,4 +76,7 @@ class TrainToEnd:
 
     def take(self, segment: Segment, score: float) -> None:
         """Pass on what the trial reached."""
-        self._intake.learn(Lesson(number=segment.number, epochs=None, score=score))
+        others = self._ledger.others(segment.number)
+        violations = self._ledger.violations(segment.number)
+        lesson = Lesson(number=segment.number, epochs=None, score=score, others=others, violations=violations)
+        self._intake.learn(lesson)

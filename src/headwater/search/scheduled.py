@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from headwater.search.ledger import INFEASIBLE, Ledger
+from headwater.search.protocol import Stage
 from headwater.trials import Decision, Report, Segment, Status
 
 
@@ -37,10 +38,17 @@ class ScheduledSearch:
     counts, the schedule goes on after each end of a segment, now and when it is built from the record.
     """
 
-    def __init__(self, schedule: Schedule, ledger: Ledger, judge: Judge = go_on) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        ledger: Ledger,
+        judge: Judge = go_on,
+        list_brackets: Callable[[], Sequence[Sequence[Stage]] | None] = lambda: None,
+    ) -> None:
         self._schedule = schedule
         self._ledger = ledger
         self._judge = judge
+        self._list_brackets = list_brackets  # of a billion trials that takes its time, and is seldom asked for
         if ledger.is_by_arrival:
             schedule.advance()
             for _ in ledger.replay():
@@ -67,3 +75,7 @@ class ScheduledSearch:
         """Return the paused trials that were dropped since the last call and will never be proposed again."""
         self._schedule.advance()
         return self._ledger.take_dropped()
+
+    def stages(self) -> Sequence[Sequence[Stage]] | None:
+        """Return what the schedule is going to ask for, if that is known before any result."""
+        return self._list_brackets()

@@ -19,6 +19,10 @@ class Lesson:
     number: int
     epochs: int | None
     score: float
+    others: tuple[float, ...] = ()
+    """Its scores in the further metrics that count, where there are any."""
+    violations: tuple[float, ...] = ()
+    """By how much it breaks each constraint, where there are any; 0 or less where it keeps it."""
 
 
 Course: TypeAlias = Generator[Sequence[Segment], Sequence[float], Sequence[Lesson]]

@@ -21,7 +21,7 @@ Suggest: TypeAlias = "str | BaseSampler"
 """A name, or an Optuna sampler."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"random": (), "tpe": (), "gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
+    {"random": (), "tpe": (), "gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",), "nsga2": ()}
 )
 """What can suggest, and the packages that Optuna needs for it besides its own requirements."""
 
@@ -107,7 +107,9 @@ def build_suggester(
 ) -> Suggester:
     """Build what a name, with more settings of Optuna's, or an Optuna sampler stands for."""
     check_suggest(suggest)
-    recorded = {record.number: record.config for record in problem.known}
+    recorded = problem.given
+    for point in problem.points.values():
+        tried.add(point)
     if suggest == "random":
         return RandomSuggester(tried, recorded)
     from headwater.search.optuna_suggesting import FreshSuggester, ReplayedSuggester

@@ -18,6 +18,7 @@ from headwater.space.domains import (
     randint,
     uniform,
 )
+from headwater.space.sampled import LogRandInt, SampleFrom, lograndint, sample_from
 from headwater.space.space import Draw, Kind, Space, SpaceRow
 
 __all__ = [
@@ -27,19 +28,23 @@ __all__ = [
     "Draw",
     "Grid",
     "Kind",
+    "LogRandInt",
     "LogUniform",
     "QLogUniform",
     "QUniform",
     "RandInt",
+    "SampleFrom",
     "Space",
     "SpaceRow",
     "Uniform",
     "choice",
     "grid",
+    "lograndint",
     "loguniform",
     "qloguniform",
     "quniform",
     "randint",
+    "sample_from",
     "show_plain",
     "uniform",
 ]

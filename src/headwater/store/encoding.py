@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 _TAG = "$float"
+_STRICT = json.JSONEncoder(allow_nan=False)
+"""Made once: a record has a text of every report."""
 
 
 def encode_json(value: Any) -> str:  # Any: a JSON value
     """Write `value` as standard JSON; NaN and the infinities become `{"$float": "nan"}`."""
     try:
-        return json.dumps(value, allow_nan=False)
+        return _STRICT.encode(value)
     except ValueError:
-        return json.dumps(_tag(value), allow_nan=False)
+        return _STRICT.encode(_tag(value))
+
+
+def encode_numbers(numbers: Mapping[str, float]) -> str:
+    """Write named numbers as `encode_json` does, as floats: there are many of them, and a report waits for each."""
+    floats = {name: float(value) for name, value in numbers.items()}
+    if not all(map(math.isfinite, floats.values())):
+        return encode_json(floats)
+    return f"{{{', '.join([f'{encode_basestring_ascii(name)}: {value!r}' for name, value in floats.items()])}}}"
 
 
 def decode_json(text: str) -> Any:  # Any: a JSON value

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select, text
+from sqlalchemy import ClauseElement, Connection, Engine, Table, create_engine, event, insert, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -22,11 +25,14 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from headwater.errors import StoreError
 from headwater.store.migration import migrate
-from headwater.store.schema import METADATA, SCHEMA_VERSION, VERSIONS
+from headwater.store.schema import METADATA, SCHEMA_VERSION, SEQUENCE, VERSIONS
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
 POSTGRESQL_LOCKED = "55P03"
+
+Insertion: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]]], None]  # Any: a column's value
+"""Appends rows, by column, in a transaction."""
 
 _POSSIBLE = "possible are a path ('study.db'), 'sqlite:///study.db', 'memory:' and 'postgresql://user@host/database'"
 
@@ -103,8 +109,35 @@ def resolve(path: Path) -> Path:
 
 def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Insert:
     """An insert that leaves a row alone which is there already."""
-    insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-    return insert(table).on_conflict_do_nothing()
+    build = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+    return build(table).on_conflict_do_nothing()
+
+
+def prepare_insert(table: Table, engine: Engine, *, once: bool = False) -> Insertion:
+    """Return what appends rows to a table, all in one call; with `once`, a row that is there already is left alone.
+
+    The statement is made into text here and now: SQLAlchemy would look at every value of every row.
+    """
+    names = [column.name for column in table.c if column.name != SEQUENCE]
+    statement = insert_once(table, engine) if once else insert(table)
+    text, arrange = prepare(statement.inline(), engine, names)
+
+    def append(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            connection.exec_driver_sql(text, list(map(arrange, rows)))
+
+    return append
+
+
+def prepare(
+    statement: ClauseElement, engine: Engine, names: Sequence[str] | None = None
+) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:  # Any: as the driver takes them
+    """Return a statement as text, and what arranges its parameters, of these names, as the driver takes them."""
+    compiled = statement.compile(dialect=engine.dialect, column_keys=names)
+    places: Sequence[str] | None = getattr(compiled, "positiontup", None)
+    if places is None:
+        return str(compiled), dict
+    return str(compiled), itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
 
 
 def explain_failure(error: DBAPIError, database: Database) -> str:

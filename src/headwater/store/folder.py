@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -28,7 +29,7 @@ class Folder:
         """Put a file in the place of the earlier one of that name."""
         with self._explaining("written"):
             if self._path is None:
-                system, folder = self._connect()
+                system, folder = self._system
                 system.makedirs(folder, exist_ok=True)
                 system.pipe_file(f"{folder}/{name}", content)
             else:
@@ -43,7 +44,7 @@ class Folder:
         with self._explaining("read"):
             if self._path is not None:
                 return (self._path / name).read_bytes()
-            system, folder = self._connect()
+            system, folder = self._system
             return bytes(system.cat_file(f"{folder}/{name}"))
 
     def list_names(self) -> list[str]:
@@ -52,7 +53,7 @@ class Folder:
             try:
                 if self._path is not None:
                     return sorted(path.name for path in self._path.iterdir())
-                system, folder = self._connect()
+                system, folder = self._system
                 system.invalidate_cache()
                 return sorted(str(path).rpartition("/")[2] for path in system.ls(folder, detail=False))
             except FileNotFoundError:
@@ -64,10 +65,12 @@ class Folder:
             if self._path is not None:
                 (self._path / name).unlink()
             else:
-                system, folder = self._connect()
+                system, folder = self._system
                 system.rm_file(f"{folder}/{name}")
 
-    def _connect(self) -> tuple[Any, str]:  # Any: a file system of fsspec, which has no types
+    @cached_property
+    def _system(self) -> tuple[Any, str]:  # Any: a file system of fsspec, which has no types
+        """The file system, and what it calls the folder."""
         from fsspec.core import url_to_fs
 
         system, folder = url_to_fs(self.url)

@@ -8,11 +8,12 @@ its own transaction: a process that was only asleep cannot write into what its s
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn, Self
 
 from headwater.errors import StoreError, StudyError
@@ -32,16 +33,6 @@ LOOK_S = 1.0
 """So often is the counter of another looked at."""
 LISTEN_S = 1.0
 """A running study looks for wishes no more often than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How time passes for a lease."""
-
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    tell: Callable[[str], None] = lambda text: None
-    """Is told when there is something to wait for."""
 
 
 def find_runner(store: Store, study_id: int) -> Runner | None:
@@ -64,12 +55,23 @@ def find_asker(store: Store, study_id: int, runner: Runner) -> str | None:
 class Lease:
     """The right of this process to write a study: taken on entering, kept while it runs, and given back."""
 
-    def __init__(self, store: Store, study: StudyInfo, waiting: Waiting | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        study: StudyInfo,
+        *,
+        tell: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Tell it when there is something to wait for."""
         self._store = store
         self._study = study
-        self._waiting = waiting or Waiting()
-        self._hears_askers = self._hears_wishes = self._waiting.clock()
-        """When the record is next looked at for wishes to stop, and for those about devices."""
+        self._tell = tell
+        self._clock = clock
+        self._sleep = sleep
+        self._hears_askers = self._hears_wishes = clock() if store.is_shared else math.inf
+        """When the record is next looked at for wishes to stop, and for those about devices; never where nobody can."""
         self.num_heard = 0
         """Where in the record the last wish about devices stands that was heard."""
         self._runner = Runner.here()
@@ -99,7 +101,7 @@ class Lease:
 
     def hear_asker(self) -> str | None:
         """Return who asks this process to stop; None in between, for the record is read once a second at most."""
-        now = self._waiting.clock()
+        now = self._clock()
         if now < self._hears_askers:
             return None
         self._hears_askers = now + LISTEN_S
@@ -107,7 +109,7 @@ class Lease:
 
     def hear_wishes(self) -> list[DeviceWish]:
         """Return what was wished of this run's devices since this was last asked; it is read once a second at most."""
-        now = self._waiting.clock()
+        now = self._clock()
         if now < self._hears_wishes:
             return []
         self._hears_wishes = now + LISTEN_S
@@ -132,13 +134,13 @@ class Lease:
         """Return when the holder has been silent for long enough, or has gone."""
         if holder.is_here and not holder.is_this_process:
             self._refuse(holder)
-        self._waiting.tell(
+        self._tell(
             f"study {self._study.name} was last run by process {holder.pid} on {holder.host}; waiting up to "
             f"{SILENT_S:.0f} s to see whether it still is"
         )
-        give_up = self._waiting.clock() + SILENT_S
-        while self._waiting.clock() < give_up:
-            self._waiting.sleep(LOOK_S)
+        give_up = self._clock() + SILENT_S
+        while self._clock() < give_up:
+            self._sleep(LOOK_S)
             found = self._store.read_lease(self._study.id)
             if found is None:
                 return

@@ -6,14 +6,15 @@ space can be shown it. With it go the domains that conditions chose for it, whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from headwater.space import Config, Domain, Space
+from headwater.store.encoding import encode_json
 from headwater.store.leases import Lease
 from headwater.store.store import Store
-from headwater.store.values import Batch, NewTrial, Note, StudyInfo, Transition
+from headwater.store.values import ATTRIBUTE, Batch, Note, StudyInfo, Transition
 from headwater.trials import Arrival, Lane, Profile, Report, Span, TrialRecord
 
 
@@ -27,15 +28,24 @@ class Recorder:
         self._space = space
         self._spans: list[Span] = []
 
-    def add(self, lanes: Sequence[Lane]) -> None:
-        """Record trials that are about to start."""
-        rows = [NewTrial(number=lane.number, config=self._store_config(lane.config), seed=lane.seed) for lane in lanes]
-        self.store.add_trials(self.info.id, rows, fence=self._fence)
+    def add(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Record trials that are about to start; return them with the codes of their configurations."""
+        coded = [replace(lane, codes=self._space.encode(lane.config)) for lane in lanes]
+        stored = [replace(lane, config=self._store_config(lane)) for lane in coded]
+        if stored:
+            self.store.add_trials(self.info.id, stored, fence=self._fence)
+        return coded
 
     def write(self, reports: Sequence[Report] = (), transitions: Sequence[Transition] = ()) -> None:
         """Record what a group reported and what became of its trials."""
+        noted = {report.number: report.attributes for report in reports if report.attributes}
         if reports or transitions:
-            self._write(Batch(reports=tuple(reports), transitions=tuple(transitions)))
+            self._write(Batch(reports=tuple(reports), transitions=tuple(transitions), notes=_write_attributes(noted)))
+
+    def write_attributes(self, noted: Mapping[int, Mapping[str, Any]]) -> None:  # Any: JSON values
+        """Record what functions have noted of trials."""
+        if noted:
+            self._write(Batch(notes=_write_attributes(noted)))
 
     def add_span(self, span: Span) -> None:
         """Record who sat on a device, together with what is written next."""
@@ -79,9 +89,9 @@ class Recorder:
         """What shows that the study is still this run's; in memory nobody else could have it."""
         return None if self.lease is None else self.lease.fence
 
-    def _store_config(self, config: Config) -> dict[str, Any]:  # Any: JSON values
-        stored: dict[str, Any] = {"codes": self._space.encode(config), "shown": self._space.show(config)}
-        chosen = self._list_chosen(config) if stored["codes"].keys() - self._space.domains.keys() else {}
+    def _store_config(self, lane: Lane) -> dict[str, Any]:  # Any: JSON values
+        stored: dict[str, Any] = {"codes": lane.codes, "shown": self._space.show(lane.config)}
+        chosen = self._list_chosen(lane.config) if lane.codes.keys() - self._space.domains.keys() else {}
         return {**stored, "domains": chosen} if chosen else stored
 
     def _list_chosen(self, config: Config) -> dict[str, dict[str, Any]]:  # Any: JSON values
@@ -96,6 +106,10 @@ class Recorder:
 
         self._space.resolve(note)
         return chosen
+
+
+def _write_attributes(noted: Mapping[int, Mapping[str, Any]]) -> tuple[Note, ...]:  # Any: JSON values
+    return tuple(Note(kind=ATTRIBUTE, text=encode_json(dict(own)), number=number) for number, own in noted.items())
 
 
 def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored

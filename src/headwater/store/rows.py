@@ -19,11 +19,11 @@ from headwater.store.checking import (
     read_time,
     read_whole,
 )
-from headwater.store.encoding import clean_text, encode_json
+from headwater.store.encoding import clean_text, encode_json, encode_numbers
 from headwater.store.runner import Runner
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
-from headwater.store.values import NewTrial, Note, StudyInfo, Transition
-from headwater.trials import Arrival, Report, Span, SpanPurpose, Status, TrialRecord
+from headwater.store.values import ATTRIBUTE, Note, StudyInfo, Transition
+from headwater.trials import Arrival, Lane, Report, Span, SpanPurpose, Status, TrialRecord
 
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
@@ -54,7 +54,7 @@ def read_study(row: Values) -> StudyInfo:
     for name, least in (("num_seeds", 1), ("num_trials", 0)):
         if settings.get(name) is not None:
             read_whole(name, settings[name], least)
-    for name in ("part_of", "search", "surrogate"):
+    for name in ("part_of", "search", "surrogate", "judge"):
         if settings.get(name) is not None:
             read_text(name, settings[name])
     if row["mode"] not in ("min", "max"):
@@ -99,25 +99,24 @@ def read_lease(row: Values) -> Runner:
     )
 
 
-def write_trial(study_id: int, trial: NewTrial, now: float) -> Values:
+def write_trial(study_id: int, lane: Lane, now: float) -> Values:
     """The row of a new trial."""
     return {
         "study_id": study_id,
-        "number": trial.number,
-        "config": encode_json(trial.config),
-        "seed": trial.seed,
+        "number": lane.number,
+        "config": encode_json(lane.config),
+        "seed": lane.seed,
         "created": now,
     }
 
 
 def write_report(study_id: int, report: Report, now: float) -> Values:
     """The row of a report."""
-    metrics = {name: float(value) for name, value in report.metrics.items()}
     return {
         "study_id": study_id,
         "number": report.number,
         "epoch": report.epoch,
-        "metrics": encode_json(metrics),
+        "metrics": encode_numbers(report.metrics),
         "time": now,
     }
 
@@ -188,7 +187,7 @@ def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # An
         (TRIALS, ("number", "config")),
         (REPORTS, ("number", "epoch", "metrics")),
         (TRANSITIONS, ("number", "status", "error", "seconds")),
-        (NOTES, ("number", "text")),
+        (NOTES, ("number", "kind", "text")),
     )
     queries = []
     for table, names in wanted:
@@ -252,9 +251,15 @@ def _read_trial(
             for epoch, metrics in reports
         ),
         error=error,
-        notes=tuple(read_text("note", text) for (text,) in notes),
+        notes=tuple(read_text("note", text) for kind, text in notes if kind != ATTRIBUTE),
         seconds=seconds,
+        attributes=_join(read_mapping("attribute", text) for kind, text in notes if kind == ATTRIBUTE),
     )
+
+
+def _join(attributes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:  # Any: JSON values
+    """Return what was noted last under each name."""
+    return {name: value for one in attributes for name, value in one.items()}
 
 
 def _read_status(name: object) -> Status:

@@ -18,6 +18,9 @@ from sqlalchemy import (
 SCHEMA_VERSION = 3
 """Raised by one whenever a table changes, with a step in `migration`; a higher one is refused, never guessed at."""
 
+SEQUENCE = "sequence"
+"""The column by which a database itself numbers rows, in the order of writing."""
+
 METADATA = MetaData()
 
 # SQLite numbers rows by itself only in a primary key of type INTEGER, which holds 64 bits there.
@@ -80,7 +83,7 @@ REPORTS = Table(
 TRANSITIONS = Table(
     "transitions",
     METADATA,
-    Column("sequence", _SEQUENCE, primary_key=True),
+    Column(SEQUENCE, _SEQUENCE, primary_key=True),
     Column("study_id", Integer, nullable=False),
     Column("number", Integer, nullable=False),
     Column("status", Text, nullable=False),
@@ -95,7 +98,7 @@ TRANSITIONS = Table(
 NOTES = Table(
     "notes",
     METADATA,
-    Column("sequence", _SEQUENCE, primary_key=True),
+    Column(SEQUENCE, _SEQUENCE, primary_key=True),
     Column("study_id", ForeignKey("studies.id"), nullable=False),
     Column("number", Integer),
     Column("kind", Text, nullable=False),
@@ -108,7 +111,7 @@ NOTES = Table(
 FACTS = Table(
     "facts",
     METADATA,
-    Column("sequence", _SEQUENCE, primary_key=True),
+    Column(SEQUENCE, _SEQUENCE, primary_key=True),
     Column("study_id", ForeignKey("studies.id"), nullable=False),
     Column("key", Text, nullable=False),
     Column("value", Text, nullable=False),
@@ -119,7 +122,7 @@ FACTS = Table(
 SPANS = Table(
     "spans",
     METADATA,
-    Column("sequence", _SEQUENCE, primary_key=True),
+    Column(SEQUENCE, _SEQUENCE, primary_key=True),
     Column("study_id", ForeignKey("studies.id"), nullable=False),
     Column("device", Text, nullable=False),
     Column("purpose", Text, nullable=False),

@@ -15,8 +15,9 @@ from headwater.store.store import Store
 from headwater.store.values import StudyInfo
 from headwater.trials import StatesPlace
 
-STATES, KEPT = "states", "kept"
-"""The keys of the facts: where the states lie, and of which trial and epoch the weights of the best are."""
+STATES, KEPT, FOLDER = "states", "kept", "states folder"
+"""The keys of the facts: where the states lie, of which trial and epoch the weights of the best are, and what their
+folder is called, where that is not the study's name of today."""
 DEFAULT_FOLDER = "headwater.states"
 """Where the states of studies on a server go, in the directory of the run, if nobody says where."""
 NAME_LENGTH = 60
@@ -50,10 +51,15 @@ def find_states(store: Store, info: StudyInfo) -> StatesPlace:
         base = f"{resolve(store.path or Path(DEFAULT_FOLDER))}.states"
     is_kept = isinstance(kept, dict) and all(isinstance(kept.get(key), int) for key in ("number", "epoch"))
     return StatesPlace(
-        url=f"{base}/{_plain(info.name)}-{info.uuid[:12]}",
+        url=f"{base}/{store.fact(info.id, FOLDER) or name_folder(info)}",
         study=info.uuid,
         kept=(kept["number"], kept["epoch"]) if is_kept else None,
     )
+
+
+def name_folder(info: StudyInfo) -> str:
+    """Return what the folder of a new study is called."""
+    return f"{_plain(info.name)}-{info.uuid[:12]}"
 
 
 def has_states(place: StatesPlace) -> bool:

@@ -13,18 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from headwater.errors import NameTakenError, StoreError
 from headwater.store import rows
 from headwater.store.encoding import encode_json
-from headwater.store.engine import Database, explain_failure, insert_once, open_database
-from headwater.store.rows import Decode, Values
+from headwater.store.engine import Database, explain_failure, insert_once, open_database, prepare, prepare_insert
+from headwater.store.rows import Decode
 from headwater.store.runner import Runner
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
-from headwater.store.values import Batch, NewTrial, Note, StudyInfo
-from headwater.trials import Arrival, Span, Status, TrialRecord
+from headwater.store.values import Batch, Note, StudyInfo
+from headwater.trials import Arrival, Lane, Span, Status, TrialRecord
 
 T = TypeVar("T")
 
@@ -41,15 +41,12 @@ def open_store(url: str | Path | None = None, *, create: bool = True, clock: Cal
     return Store(open_database(url, create=create), clock)
 
 
-_INSERT_TRANSITIONS = insert(TRANSITIONS)
-_INSERT_NOTES = insert(NOTES)
-_INSERT_SPANS = insert(SPANS)
 _SELECT_LEASE = (
     select(LEASES.c.fence, LEASES.c.host, LEASES.c.pid)
     .where(LEASES.c.study_id == bindparam("study"))
     .with_for_update(read=True)
 )
-"""Built once: every write asks."""
+"""Every write asks."""
 
 
 class Store:
@@ -62,7 +59,12 @@ class Store:
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database = database
         self._clock = clock
-        self._insert_reports = insert_once(REPORTS, database.writer)
+        self._add_trials = prepare_insert(TRIALS, database.writer)
+        self._add_reports = prepare_insert(REPORTS, database.writer, once=True)
+        self._add_transitions = prepare_insert(TRANSITIONS, database.writer)
+        self._add_notes = prepare_insert(NOTES, database.writer)
+        self._add_spans = prepare_insert(SPANS, database.writer)
+        self._find_lease, self._arrange = prepare(_SELECT_LEASE, database.writer)
         self._late: deque[tuple[int, Batch, float]] = deque()
 
     def __enter__(self) -> Self:
@@ -190,17 +192,17 @@ class Store:
         also = "".join(f"; {line}" for line in damaged[:10])
         raise StoreError(f"{self._database.name} holds no study named {name!r}; there are {names}{also}")
 
-    def add_trials(self, study_id: int, trials: Sequence[NewTrial], *, fence: int | None = None) -> None:
-        """Record new trials. A trial comes before anything that is written about it.
+    def add_trials(self, study_id: int, lanes: Sequence[Lane], *, fence: int | None = None) -> None:
+        """Record new trials, with configurations that JSON can hold. A trial comes before all that is written about it.
 
         Here and below, `fence` is that of the lease which the writer holds: once another has it, the write is refused.
         """
         now = self._clock()
-        values = [rows.write_trial(study_id, trial, now) for trial in trials]
-        numbers = ", ".join(str(trial.number) for trial in trials[:10])
+        values = [rows.write_trial(study_id, lane, now) for lane in lanes]
+        numbers = ", ".join(str(lane.number) for lane in lanes[:10])
         conflict = f"cannot add trials {numbers}: study {study_id} has one of them already, or is not in the store"
         with self._writing(conflict, study_id, fence) as connection:
-            _insert(connection, insert(TRIALS), values)
+            self._add_trials(connection, values)
 
     def write(self, study_id: int, batch: Batch, *, fence: int | None = None) -> None:
         """Record a batch in one transaction.
@@ -236,10 +238,10 @@ class Store:
         moves = [rows.write_transition(key, move, now) for key, batch, now in batches for move in batch.transitions]
         notes = [rows.write_note(key, note, now) for key, batch, now in batches for note in batch.notes]
         spans = [rows.write_span(key, span) for key, batch, now in batches for span in batch.spans]
-        _insert(connection, self._insert_reports, reports)
-        _insert(connection, _INSERT_TRANSITIONS, moves)
-        _insert(connection, _INSERT_NOTES, notes)
-        _insert(connection, _INSERT_SPANS, spans)
+        self._add_reports(connection, reports)
+        self._add_transitions(connection, moves)
+        self._add_notes(connection, notes)
+        self._add_spans(connection, spans)
 
     def trials(
         self, study_id: int, decode: Decode | None = None, damaged: list[str] | None = None
@@ -261,16 +263,13 @@ class Store:
         """Return where segments of trials ended, in the order in which it was recorded."""
         columns = (TRANSITIONS.c.number, TRANSITIONS.c.epoch, TRANSITIONS.c.status)
         ends = (TRANSITIONS.c.study_id == study_id) & (TRANSITIONS.c.status != Status.RUNNING.value)
-        with self._reading() as connection:
-            found = connection.execute(select(*columns).where(ends).order_by(TRANSITIONS.c.sequence)).all()
+        (found,) = self.select(select(*columns).where(ends).order_by(TRANSITIONS.c.sequence))
         return _read_sound([("the end of a segment", partial(rows.read_arrival, *row)) for row in found])
 
     def notes(self, study_id: int, damaged: list[str] | None = None) -> list[Note]:
         """Return every note on the study and on its trials, in the order of writing."""
         columns = (NOTES.c.kind, NOTES.c.text, NOTES.c.number)
-        query = select(*columns).where(NOTES.c.study_id == study_id).order_by(NOTES.c.sequence)
-        with self._reading() as connection:
-            found = connection.execute(query).all()
+        (found,) = self.select(select(*columns).where(NOTES.c.study_id == study_id).order_by(NOTES.c.sequence))
         return _read_sound([("a note", partial(rows.read_note, *row)) for row in found], damaged)
 
     def spans(self, info: StudyInfo) -> list[Span]:
@@ -279,9 +278,8 @@ class Store:
             return []
         names = ("device", "purpose", "trials", "begin_s", "end_s")
         query = select(*(SPANS.c[name] for name in names)).where(SPANS.c.study_id == info.id)
-        with self._reading() as connection:
-            found = connection.execute(query.order_by(SPANS.c.sequence)).mappings().all()
-        return _read_sound([("a span", partial(rows.read_span, info.name, {**row})) for row in found], [])
+        (found,) = self.select(query.order_by(SPANS.c.sequence))
+        return _read_sound([("a span", partial(rows.read_span, info.name, row._asdict())) for row in found], [])
 
     def add_fact(self, study_id: int, key: str, value: Any, *, fence: int | None = None) -> None:  # Any: a JSON value
         """Record a measurement or a choice, such as the number of lanes; earlier values under `key` stay below it."""
@@ -293,16 +291,14 @@ class Store:
     def facts(self, study_id: int, damaged: list[str] | None = None) -> dict[str, Any]:  # Any: JSON values
         """Return the latest value under each key."""
         query = select(FACTS.c.key, FACTS.c.value).where(FACTS.c.study_id == study_id).order_by(FACTS.c.sequence)
-        with self._reading() as connection:
-            found = connection.execute(query).all()
+        (found,) = self.select(query)
         return dict(_read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
 
     def find_studies(self, key: str, value: Any) -> list[StudyInfo]:  # Any: a JSON value
         """Return the studies of which a fact says this, the newest first."""
         query = select(FACTS.c.study_id).where(FACTS.c.key == key, FACTS.c.value == encode_json(value))
-        with self._reading() as connection:
-            found = set(connection.execute(query).scalars())
-        return [info for info in reversed(self.studies()) if info.id in found]
+        (found,) = self.select(query)
+        return [info for info in reversed(self.studies()) if (info.id,) in found]
 
     def fact(self, study_id: int, key: str) -> Any:  # Any: a JSON value
         """Return the latest value under one key, None if there is none; cheap enough to ask every second."""
@@ -315,8 +311,7 @@ class Store:
         """Return all values under one key that were written after one, each with its place in the order of writing."""
         chosen = (FACTS.c.study_id == study_id) & (FACTS.c.key == key) & (FACTS.c.sequence > sequence)
         query = select(FACTS.c.sequence, FACTS.c.value).where(chosen).order_by(FACTS.c.sequence)
-        with self._reading() as connection:
-            found = connection.execute(query).all()
+        (found,) = self.select(query)
         return [
             (place, dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key))
             for place, value in found
@@ -331,16 +326,24 @@ class Store:
             .where(TRIALS.c.study_id == study_id)
             .group_by(TRIALS.c.number, TRIALS.c.created)
         )
-        with self._reading() as connection:
-            found = connection.execute(query).all()
+        (found,) = self.select(query)
         return {number: (created, created if changed is None else changed) for number, created, changed in found}
 
     def _read_trials(
         self, study_id: int, number: int | None, decode: Decode | None, damaged: list[str] | None = None
     ) -> list[TrialRecord]:
-        with self._reading() as connection:
-            tables = [connection.execute(query).all() for query in rows.select_trials(study_id, number)]
+        tables = self.select(*rows.select_trials(study_id, number))
         return rows.read_trials(*tables, decode=decode, damaged=damaged)
+
+    def select(self, *queries: Select[Any]) -> list[Sequence[Any]]:  # Any: see rows.Values
+        """Return what queries find, all of one moment: for the other modules of this package."""
+        with self._reading() as connection:
+            return [connection.execute(query).all() for query in queries]
+
+    @property
+    def database(self) -> Database:
+        """What it is kept in."""
+        return self._database
 
     @contextmanager
     def _writing(
@@ -351,13 +354,23 @@ class Store:
         try:
             with self._database.writer.begin() as connection:
                 if fence is not None:
-                    _require_lease(connection, study_id, fence)
+                    self._require_lease(connection, study_id, fence)
                 yield connection
                 self._database.require_present()
         except IntegrityError as error:
             raise refusal(conflict) from error
         except DBAPIError as error:
             raise StoreError(explain_failure(error, self._database)) from error
+
+    def _require_lease(self, connection: Connection, study_id: int, fence: int) -> None:
+        """Raise unless the lease is still that of this fence; until the transaction ends, nobody can take it."""
+        row = connection.exec_driver_sql(self._find_lease, self._arrange({"study": study_id})).first()
+        if row is None or row.fence != fence:
+            other = "nobody" if row is None else f"process {row.pid} on {row.host}"
+            raise StoreError(
+                f"this run has lost its study to {other}, which took over because this one had been silent; it ends "
+                "here, with nothing written since, and the other goes on"
+            )
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -370,17 +383,6 @@ class Store:
             raise StoreError(explain_failure(error, self._database)) from error
 
 
-def _require_lease(connection: Connection, study_id: int, fence: int) -> None:
-    """Raise unless the lease is still that of this fence; until the transaction ends, nobody can take it."""
-    row = connection.execute(_SELECT_LEASE, {"study": study_id}).first()
-    if row is None or row.fence != fence:
-        other = "nobody" if row is None else f"process {row.pid} on {row.host}"
-        raise StoreError(
-            f"this run has lost its study to {other}, which took over because this one had been silent; it ends here, "
-            "with nothing written since, and the other goes on"
-        )
-
-
 def _read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str] | None = None) -> list[T]:
     """Return what rows hold; those that are not what they must be are left out, which `damaged` is told."""
     sound = []
@@ -391,9 +393,3 @@ def _read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str]
             if damaged is not None:
                 damaged.append(f"{what} is left out: {error}")
     return sound
-
-
-def _insert(connection: Connection, statement: Insert, values: Sequence[Values]) -> None:
-    """Insert many rows in one call; an empty list would mean one row of defaults."""
-    if values:
-        connection.execute(statement, values)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.errors import StoreError
-from headwater.trials import Report, Span, Status
+from headwater.errors import StoreError, StudyError
+from headwater.trials import Constraint, Objective, Report, Span, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +34,29 @@ class StudyInfo:
         """Under how many seeds each trial is trained; the record holds every replica."""
         return int(self.settings.get("num_seeds", 1))
 
+    @property
+    def also(self) -> Mapping[str, str]:
+        """The further metrics that count, with their modes."""
+        also = self.settings.get("also")
+        return {str(name): str(mode) for name, mode in also.items()} if isinstance(also, dict) else {}
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What trials must keep to."""
+        texts = self.settings.get("constraints")
+        try:
+            return tuple(map(Constraint.read, texts)) if isinstance(texts, list) else ()
+        except StudyError as error:
+            raise StoreError(f"what study {self.name!r} must keep to cannot be read: {error}") from error
+
+    @property
+    def objective(self) -> Objective:
+        """What trials are compared by."""
+        return Objective(self.metric, self.mode, str(self.settings.get("judge", "last")), self.constraints)
+
     def __post_init__(self) -> None:
         if not -(2**63) <= self.seed < 2**63:
             raise StoreError(f"the seed {self.seed} needs more than the 64 bits a record has; give one below 2**63")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTrial:
-    """A trial as it enters the record."""
-
-    number: int
-    config: Any  # Any: a JSON value, the encoded configuration
-    seed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +72,8 @@ class Transition:
     """What the trial has spent since its previous transition."""
 
 
+ATTRIBUTE = "attribute"
+"""The kind of notes that hold what a training function has noted of its trial, as JSON."""
 DEVICES = "devices"
 """The kind of notes that say why a trial has the devices it has, and what that gained."""
 

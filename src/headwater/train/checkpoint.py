@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -59,6 +60,9 @@ def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
     """Turn a state dict into JSON, putting its tensors aside; what JSON lacks gets a tag."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Tensor) and value.is_complex():  # not all of which safetensors knows
+        tensors[path] = torch.view_as_real(value.detach().resolve_conj().contiguous()).clone()
+        return {"$complex": path}
     if isinstance(value, Tensor):
         tensors[path] = value.detach().contiguous().clone()
         return {"$tensor": path}
@@ -82,6 +86,8 @@ def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     ((tag, content),) = value.items()
     if tag == "$tensor":
         return tensors[content]
+    if tag == "$complex":
+        return torch.view_as_complex(tensors[content])
     if tag == "$tuple":
         return tuple(_decode(item, tensors) for item in content)
     pairs = {key: _decode(item, tensors) for key, item in content}

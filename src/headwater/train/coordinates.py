@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from headwater.errors import LanesLeave
 from headwater.scale.checks import mean_size, note_sizes
 from headwater.train.engines import LaneState
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.trials import Decision, Lane, Outcome, Report, TrialGroup
 
 MOST_STEPS = 3
@@ -30,17 +30,17 @@ class FirstSteps:
     """What the function raised; nothing where it went well."""
 
 
-def take_first_steps(workshop: Workshop, lane: Lane) -> FirstSteps:
-    """Train one lane until every module has answered with something, or the workshop's deadline is over.
+def take_first_steps(setup: TrainingSetup, lane: Lane) -> FirstSteps:
+    """Train one lane until every module has answered with something, or the setup's deadline is over.
 
     Raises:
-        CannotScaleError: The model has no surrogate of the workshop's width.
+        CannotScaleError: The model has no surrogate of the setup's width.
     """
-    assert workshop.scaling is not None
-    watch = _Watch(lambda: workshop.deadline.is_over)
-    scaling = workshop.scaling.watched(watch.attach)
+    assert setup.scaling is not None
+    watch = _Watch(lambda: setup.deadline.is_over)
+    scaling = setup.scaling.watched(watch.attach)
     try:
-        ending = run_group(replace(workshop, scaling=scaling), TrialGroup(lanes=(lane,)), watch)
+        ending = run_group(replace(setup, scaling=scaling), TrialGroup(lanes=(lane,)), watch)
     finally:
         watch.detach()
     error = ending.error.rstrip().splitlines()[-1] if ending.outcome is Outcome.RAISED else ""

@@ -11,13 +11,14 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import LanesPart, TrialError
+from headwater.errors import CannotFuseError, LanesLeave, LanesPart, TrialError
+from headwater.fuse.branches import check_watched
 from headwater.fuse.choices import answering_for
 from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
-from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model
+from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model, stack_weights
 from headwater.fuse.optimizers import fuse_optimizer
-from headwater.fuse.per_lane import PerLane
+from headwater.fuse.per_lane import PerLane, lane_value
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.schedulers import fuse_scheduler
@@ -44,6 +45,8 @@ class LaneState:
     optimizers: list[dict[str, Any]] = field(default_factory=list)
     schedulers: list[dict[str, Any]] = field(default_factory=list)
     num_passes: list[int] = field(default_factory=list)
+    bests: list[dict[str, Any]] = field(default_factory=list)
+    """The best weights of each model with their value and epoch, where the function has named any."""
     is_inherited: bool = False
     """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
 
@@ -65,6 +68,12 @@ class Engine(Protocol):
 
     def numbers(self, value: Any) -> list[float]:
         """Return a reported value for each lane."""
+
+    def per_lane(self, values: Sequence[Any]) -> Any:
+        """Return what stands for one value per lane."""
+
+    def stack_weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the present weights of a model by name, lanes first; they change as it trains."""
 
     def capture(self, place: int, epoch: int) -> LaneState:
         """Copy the state of one lane."""
@@ -136,6 +145,14 @@ class PlainEngine:
         """Read one number."""
         return [_number(value)]
 
+    def per_lane(self, values: Sequence[Any]) -> Any:
+        """Return the one value there is."""
+        return values[0]
+
+    def stack_weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the weights of the only lane."""
+        return {name: value.detach()[None] for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
     def capture(self, place: int, epoch: int) -> LaneState:
         """Copy everything."""
         return LaneState(
@@ -162,6 +179,7 @@ class LaneEngine:
     ) -> None:
         self.starts_alike = False
         """Whether all lanes get the first one's weights, even from a factory: what is measured depends on none."""
+        roster.numbers = [lane.number for lane in lanes]
         self._lanes = lanes
         self._shapes = _Shapes(scaling)
         self._roster = roster
@@ -178,9 +196,24 @@ class LaneEngine:
         try:
             with answering(function, self._roster), self._mode:
                 yield
+        except Exception as error:
+            if self._roster.halt is None and not isinstance(error, LanesLeave):
+                self._blame(error)
+            raise
         finally:
             self._mode.swaps.undo()
             self._originals.restore()
+
+    def _blame(self, error: Exception) -> None:
+        """Raise why the lanes cannot be one, where that is what an exception comes of."""
+        if self._roster.mask is not None:
+            raise self._roster.part_by_branch(f"one side fails: {error!r}", error.__traceback__) from error
+        if isinstance(error, CannotFuseError):
+            self._roster.refuse(str(error), error.__traceback__)
+        elif isinstance(error, TypeError | ValueError | AttributeError) and "PerLane" in str(error):
+            reason = f"something does not take a value that differs by lane: {error}"
+            self._roster.refuse(reason, error.__traceback__)
+            raise CannotFuseError(reason) from error
 
     def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
         """Build every lane's model into one, or turn the user's own into lanes."""
@@ -244,6 +277,7 @@ class LaneEngine:
         Raises:
             LanesPart: The code has swallowed that the lanes cannot go on as one, so that its numbers are not theirs.
         """
+        check_watched(self._roster)
         if self._roster.halt is not None:
             raise LanesPart(self._roster.halt)
         if isinstance(value, PerLane):
@@ -254,6 +288,14 @@ class LaneEngine:
             numbers = stack_of(value).reshape(-1).tolist()
             return [float(numbers[place]) for place in self._roster.places_since(len(numbers))]
         return [_number(value)] * len(self._roster)
+
+    def per_lane(self, values: Sequence[Any]) -> Any:
+        """Return a stand-in for the values of all lanes."""
+        return lane_value(values, self._roster, None)
+
+    def stack_weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the stacks themselves."""
+        return stack_weights(model)
 
     def capture(self, place: int, epoch: int) -> LaneState:
         """Take one lane out of the stacks."""
@@ -282,8 +324,8 @@ class _Shapes:
         self._scaling = scaling
         self._latest: Fitted | None = None
         self._fitted: list[Fitted] = []
-        self._split = SplitGroups(params=())
-        self._groups: list[tuple[Any, SplitGroups]] = []
+        self._split: SplitGroups | None = None
+        self._groups: list[tuple[Any, SplitGroups | None]] = []
 
     @property
     def is_scaled(self) -> bool:

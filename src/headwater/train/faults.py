@@ -22,9 +22,10 @@ class GuardedControl:
     What goes wrong there leaves the function as a RunFault, which no `except Exception` in it takes for its own.
     """
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, gate: Callable[[], None] = lambda: None) -> None:
         self.num_lane_steps = 0
         self._control = control
+        self._gate = gate
         self._fault: Exception | None = None
         self._own: Exception | None = None
         """What copying a state raised: the trial's own optimizers and schedulers are asked for it."""
@@ -51,6 +52,7 @@ class GuardedControl:
         """Say that a step was done."""
         self.num_lane_steps += num_lanes
         with self._guarding():
+            self._gate()
             self._control.step(num_lanes)
 
     @contextmanager

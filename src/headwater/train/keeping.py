@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headwater.errors import LanesLeave, StudyError
 from headwater.space.configuration import freeze
+from headwater.train.best_weights import choose_weights
 from headwater.train.engines import LaneState, ModelSource, PlainEngine
 from headwater.train.looking import EndAtOnce
 from headwater.train.seeding import seed_everything
@@ -20,7 +21,7 @@ from headwater.trials import Lane
 
 
 def rebuild_models(function: Callable[[Trial], Any], lane: Lane, state: LaneState) -> list[nn.Module]:
-    """Run the training function until it has prepared its models, and return them with the weights of the state.
+    """Run the training function until it has prepared its models, and return them with the best weights of the state.
 
     Models of the user's own are copied, for the function may use them again; ties between them stay.
 
@@ -33,7 +34,7 @@ def rebuild_models(function: Callable[[Trial], Any], lane: Lane, state: LaneStat
     with suppress(LanesLeave), engine.running(function):
         function(trial)
     models = engine.models if engine.are_built else _copy(engine.models)
-    for model, weights in zip(models, state.models, strict=True):
+    for model, weights in zip(models, choose_weights(state), strict=True):
         model.load_state_dict(weights)
         model.eval()
     return models

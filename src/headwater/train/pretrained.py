@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from headwater.errors import CannotScaleError, LanesLeave
 from headwater.scale.traces import find_trained
 from headwater.train.looking import EndAtOnce
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.train.scaling import Scaling
 from headwater.trials import Lane, Surrogate, TrialGroup
 
 
-def require_fresh(workshop: Workshop, lane: Lane, other_seed: int) -> None:
+def require_fresh(setup: TrainingSetup, lane: Lane, other_seed: int) -> None:
     """Refuse a function whose models start with pretrained weights.
 
     Those are weights that look trained and are the same under another seed, which is only tried where some look so.
@@ -25,10 +25,10 @@ def require_fresh(workshop: Workshop, lane: Lane, other_seed: int) -> None:
     Raises:
         CannotScaleError: There are such weights.
     """
-    trained = _find_trained(workshop, lane)
+    trained = _find_trained(setup, lane)
     if not trained:
         return
-    again = _find_trained(workshop, replace(lane, seed=other_seed))
+    again = _find_trained(setup, replace(lane, seed=other_seed))
     names = [name for name, tensor in trained.items() if name in again and torch.equal(tensor, again[name])]
     if names:
         others = f" and {len(names) - 1} others" if len(names) > 1 else ""
@@ -40,11 +40,11 @@ def require_fresh(workshop: Workshop, lane: Lane, other_seed: int) -> None:
         )
 
 
-def _find_trained(workshop: Workshop, lane: Lane) -> Mapping[str, Tensor]:
+def _find_trained(setup: TrainingSetup, lane: Lane) -> Mapping[str, Tensor]:
     """Run the function with models as they are written until it calls one, and see what has traces of training then."""
     gallery = _Gallery()
     scaling = Scaling(Surrogate(), 1).watched(gallery.attach)
-    run_group(replace(workshop, scaling=scaling), TrialGroup(lanes=(lane,)), EndAtOnce())
+    run_group(replace(setup, scaling=scaling), TrialGroup(lanes=(lane,)), EndAtOnce())
     return gallery.trained
 
 

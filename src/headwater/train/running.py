@@ -35,8 +35,8 @@ from headwater.train.ranks import RankGroup, Ranks
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
 from headwater.train.shared_calls import Sharing
-from headwater.train.shared_loading import RankSeat
-from headwater.train.streams import Alone, Seat
+from headwater.train.shared_loading import RankAccess
+from headwater.train.streams import DataAccess, LoneAccess
 from headwater.train.trial import Control, Trial
 from headwater.trials import Deadline, Ending, Lane, Outcome, Question, TrialGroup
 
@@ -44,12 +44,18 @@ Function: TypeAlias = Callable[[Trial], Any]
 
 
 @dataclass(slots=True)
-class Workshop:
-    """What runs of one function share on one device: its tools, and what has been learnt about their speed."""
+class TrainingSetup:
+    """What runs of one training function share on one device, and what has been learnt of its speed."""
 
     function: Function
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     strategies: Strategies = field(default_factory=Strategies)
+    metric: str = ""
+    """The name of a value that the function returns instead of reporting it."""
+    mode: str = "min"
+    """Whether the metric should be small ("min") or large ("max")."""
+    max_epochs: int | None = None
+    """How many epochs a trial trains at most."""
     always_fuse: bool = False
     """Use stacks even for a single lane; for tests and measurements."""
     is_measuring: bool = False
@@ -62,14 +68,16 @@ class Workshop:
     """Whether groups that cannot train as one may load their data together."""
     num_workers: int = 1
     """How many groups train at the same time, in processes that share the memory."""
-    seat: Seat = field(default_factory=Alone)
-    """Where runs read their data from: alone, or with others."""
+    access: DataAccess = field(default_factory=LoneAccess)
+    """How runs read their data: alone, or with others."""
     clearing: Clearing = field(default_factory=Clearing)
     """Gives back what runs that have ended leave behind."""
     micro_batches: int = 1
     """In how many parts a trial in plain PyTorch computes a batch, where memory is short."""
     deadline: Deadline = field(default_factory=Deadline.start)
     """By when everything that is measured must be known."""
+    gate: Callable[[], None] = field(default=lambda: None)
+    """Waits until the next step may begin, where the device is not its own."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -87,7 +95,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def run_group(
-    workshop: Workshop,
+    setup: TrainingSetup,
     group: TrialGroup,
     control: Control,
     states: Sequence[LaneState] | None = None,
@@ -104,28 +112,28 @@ def run_group(
     Raises:
         StudyError: Several lanes are to train on several ranks.
     """
-    sharing = _open_sharing(workshop, group, ranks)
+    sharing = _open_sharing(setup, group, ranks)
     if sharing is None:
-        return _run_group(workshop, group, control, states)
-    ending = _run_group(workshop, group, RankControl(control, sharing.group), states, sharing)
+        return _run_group(setup, group, control, states)
+    ending = _run_group(setup, group, RankControl(control, sharing.group), states, sharing)
     if ending.outcome in (Outcome.RAISED, Outcome.LOST):
         sharing.group.close()
     return replace(ending, notes=tuple(sharing.group.notes))
 
 
-def _open_sharing(workshop: Workshop, group: TrialGroup, ranks: RankGroup | None) -> Sharing | None:
+def _open_sharing(setup: TrainingSetup, group: TrialGroup, ranks: RankGroup | None) -> Sharing | None:
     """Return how the work of a single trial is divided; None for not at all."""
     if ranks is not None and len(group) > 1:
         raise StudyError(
             f"{len(group)} trials in one group cannot train on {len(ranks)} ranks; give each trial its own"
         )
-    if ranks is None and (workshop.micro_batches == 1 or len(group) > 1):
+    if ranks is None and (setup.micro_batches == 1 or len(group) > 1):
         return None
-    return Sharing(ranks or RankGroup(Ranks(0, 1), device=workshop.device), workshop.micro_batches)
+    return Sharing(ranks or RankGroup(Ranks(0, 1), device=setup.device), setup.micro_batches)
 
 
 def _run_group(
-    workshop: Workshop,
+    setup: TrainingSetup,
     group: TrialGroup,
     control: Control,
     states: Sequence[LaneState] | None,
@@ -135,32 +143,34 @@ def _run_group(
     wanted: list[Structure] = []
     while True:
         try:
-            ending = replace(_run(workshop, group, control, states, sharing), seconds=time.perf_counter() - start)
-            workshop.clearing.clear(is_urgent=ending.outcome is Outcome.OUT_OF_MEMORY)
+            ending = replace(_run(setup, group, control, states, sharing), seconds=time.perf_counter() - start)
+            setup.clearing.clear(is_urgent=ending.outcome is Outcome.OUT_OF_MEMORY)
             return ending
         except WidthsWanted as question:
             wanted += question.args
-            error = _look(workshop, group.lanes[0], wanted)
+            error = _look(setup, group.lanes[0], wanted)
             if error:
                 seconds = time.perf_counter() - start
                 return Ending(outcome=Outcome.RAISED, lanes=group.lanes, error=error, seconds=seconds)
 
 
 def _run(
-    workshop: Workshop,
+    setup: TrainingSetup,
     group: TrialGroup,
     control: Control,
     states: Sequence[LaneState] | None,
     sharing: Sharing | None,
 ) -> Ending:
     roster = Roster([lane.config for lane in group.lanes])
-    guarded = GuardedControl(control)
-    engine, config = _open_engine(workshop, group, roster, sharing)
-    compiler = workshop.compiler if isinstance(engine, PlainEngine) and sharing is None else None
-    seat = workshop.seat if sharing is None else RankSeat(sharing.group)
-    trial = Trial(group.lanes, config, engine, guarded, states, workshop.device, compiler, seat)
+    guarded = GuardedControl(control, setup.gate)
+    engine, config = _open_engine(setup, group, roster, sharing)
+    compiler = setup.compiler if isinstance(engine, PlainEngine) and sharing is None else None
+    access = setup.access if sharing is None else RankAccess(sharing.group)
+    trial = Trial(group.lanes, config, engine, guarded, states, setup.device, compiler, access)
+    trial.max_epochs, trial.mode = setup.max_epochs, setup.mode
+    setup.gate()
     with guarded.raising_fault():
-        outcome, question, error = _call(workshop.function, trial, engine, roster)
+        outcome, question, error = _call(setup, trial, engine, roster)
     return Ending(
         outcome=outcome,
         lanes=trial.lanes,
@@ -168,14 +178,15 @@ def _run(
         error=error,
         num_lane_steps=guarded.num_lane_steps,
         num_steps_foreseen=trial.foresee_steps(),
+        attributes=trial.take_attributes(),
     )
 
 
-def _look(workshop: Workshop, lane: Lane, wanted: Sequence[Structure]) -> str:
+def _look(setup: TrainingSetup, lane: Lane, wanted: Sequence[Structure]) -> str:
     """Learn the widths of a model from what it is called with; return what the function raised before it was."""
-    assert workshop.scaling is not None
+    assert setup.scaling is not None
     try:
-        look_at_widths(workshop.function, lane, workshop.device, workshop.scaling, wanted)
+        look_at_widths(setup.function, lane, setup.device, setup.scaling, wanted)
     except (StudyError, CannotScaleError):
         raise
     except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
@@ -184,22 +195,22 @@ def _look(workshop: Workshop, lane: Lane, wanted: Sequence[Structure]) -> str:
 
 
 def _open_engine(
-    workshop: Workshop, group: TrialGroup, roster: Roster, sharing: Sharing | None
+    setup: TrainingSetup, group: TrialGroup, roster: Roster, sharing: Sharing | None
 ) -> tuple[Engine, Mapping[str, Any]]:
-    if len(group) > 1 or (workshop.always_fuse and sharing is None):
-        engine = LaneEngine(group.lanes, roster, workshop.device, workshop.strategies, workshop.scaling)
-        engine.starts_alike = workshop.is_measuring
+    if len(group) > 1 or (setup.always_fuse and sharing is None):
+        engine = LaneEngine(group.lanes, roster, setup.device, setup.strategies, setup.scaling)
+        engine.starts_alike = setup.is_measuring
         return engine, LaneConfig(roster)
     (lane,) = group.lanes
-    return PlainEngine(lane, workshop.device, workshop.scaling, sharing), freeze(lane.config)
+    return PlainEngine(lane, setup.device, setup.scaling, sharing), freeze(lane.config)
 
 
-def _call(function: Function, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:
+def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) -> tuple[Outcome, Question | None, str]:
     error = ""
     seed_everything(trial.seed)
     try:
-        with engine.running(function):
-            function(trial)
+        with engine.running(setup.function):
+            trial.take_answer(setup.function(trial), setup.metric)
     except (LanesLeave, LanesPart):
         pass
     except CannotFuseError as cause:

@@ -67,8 +67,8 @@ class SharedLoading:
         self._is_divided = min(sending for _, sending in seconds) < saved_s
 
 
-class RankSeat:
-    """Where a rank reads from: data sets that it loads together with the others."""
+class RankAccess:
+    """How a rank reads: data sets that it loads together with the others."""
 
     features = None
 

@@ -1,4 +1,4 @@
-"""Examples in the order of a pass over a data set, loaded a span at a time, so that several readers can share them.
+"""Examples in the order of a pass over a data set, loaded a stretch at a time, so that several readers can share them.
 
 What is read depends on the seed, the pass and the place of an example alone, never on who reads it or with which batch
 size: the order of a pass is drawn at its start, and random numbers that a data set draws while it loads (to crop or
@@ -27,15 +27,15 @@ from headwater.train.shared_loading import SharedLoading
 
 AHEAD_BYTES = 8 * 2**20
 NUM_KEPT = 64
-"""So many spans stay loaded for readers that are behind; who comes later loads again."""
+"""So many stretches stay loaded for readers that are behind; who comes later loads again."""
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
 Reader: TypeAlias = tuple[object, object]
-"""A seat, and the stream that is read from it."""
+"""How a run reads, and the stream that it reads."""
 
 
 @dataclass(slots=True)
-class Span:
+class Stretch:
     """Examples that were loaded together: collated for all, or as they are where each batch must be collated anew."""
 
     start: int
@@ -57,19 +57,19 @@ class Pass:
     number: int
     order: Sequence[int]
     seed: int
-    spans: list[Span] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
     workers: Iterator[list[Any]] | None = None
     num_fetched: int = 0
     """How far the workers have come."""
 
-    def find(self, place: int) -> Span | None:
-        """Return the loaded span that holds this place."""
-        return next((span for span in self.spans if span.start <= place < span.stop), None)
+    def find(self, place: int) -> Stretch | None:
+        """Return the loaded stretch that holds this place."""
+        return next((stretch for stretch in self.stretches if stretch.start <= place < stretch.stop), None)
 
     def covers(self, start: int, stop: int) -> bool:
         """Tell whether all these places are loaded."""
-        while start < stop and (span := self.find(start)) is not None:
-            start = span.stop
+        while start < stop and (stretch := self.find(start)) is not None:
+            start = stretch.stop
         return start >= stop
 
     def bound(self, place: int) -> int:
@@ -123,9 +123,9 @@ class Source:
         now.update(self._settings)
         return False
 
-    def leave(self, seat: object) -> None:
-        """Keep nothing any more for who reads from this seat."""
-        self._readers = {reader: place for reader, place in self._readers.items() if reader[0] is not seat}
+    def leave(self, access: object) -> None:
+        """Keep nothing any more for the run that reads so."""
+        self._readers = {reader: place for reader, place in self._readers.items() if reader[0] is not access}
         self._forget()
 
     def read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
@@ -144,9 +144,9 @@ class Source:
         begin = read_clock()
         pieces, place = [], start
         while place < stop:
-            span = one.find(place) or self._load(one, place, stop)
-            pieces.append((span, place - span.start, min(stop, span.stop) - span.start))
-            place = span.stop
+            stretch = one.find(place) or self._load(one, place, stop)
+            pieces.append((stretch, place - stretch.start, min(stop, stretch.stop) - stretch.start))
+            place = stretch.stop
         batch = self._join(one, pieces)
         self.seconds += read_clock() - begin
         self._readers[reader] = (one.number, stop)
@@ -162,48 +162,48 @@ class Source:
             torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # torch seeds workers with it
             return list(self._loader.sampler)
 
-    def _load(self, one: Pass, place: int, stop: int) -> Span:
+    def _load(self, one: Pass, place: int, stop: int) -> Stretch:
         """Load from a place on, further than asked for if that can be done."""
         start = place // BLOCK * BLOCK
         ends = [
-            min([one.bound(end), *(span.start for span in one.spans if span.start > place)])
+            min([one.bound(end), *(stretch.start for stretch in one.stretches if stretch.start > place)])
             for end in (stop + self._count_ahead(one), stop)
         ]
-        span = self._load_safely(one, start, [*dict.fromkeys(ends), min(stop, len(one.order))])
+        stretch = self._load_safely(one, start, [*dict.fromkeys(ends), min(stop, len(one.order))])
         self._settings = dict(getattr(self._loader.dataset, "__dict__", {}))  # a data set may count, or remember
-        self.num_loaded += span.stop - span.start
-        one.spans = sorted([*one.spans[-NUM_KEPT:], span], key=lambda span: span.start)
-        return span
+        self.num_loaded += stretch.stop - stretch.start
+        one.stretches = sorted([*one.stretches[-NUM_KEPT:], stretch], key=lambda stretch: stretch.start)
+        return stretch
 
-    def _load_safely(self, one: Pass, start: int, stops: Sequence[int]) -> Span:
+    def _load_safely(self, one: Pass, start: int, stops: Sequence[int]) -> Stretch:
         """Load up to the first of these places for which nothing raises: nobody has asked for what comes later yet."""
         *others, last = stops
         for stop in others:
             try:
-                return self._load_span(one, start, stop)
+                return self._load_stretch(one, start, stop)
             except Exception:  # of the user's data set; it raises again where the example is asked for
                 continue
-        return self._load_span(one, start, last)
+        return self._load_stretch(one, start, last)
 
     def _count_ahead(self, one: Pass) -> int:
         """Return how many examples to load beyond what is asked for: more make longer turns, few take little memory."""
-        if len(self._readers) < 2 or not one.spans:
+        if len(self._readers) < 2 or not one.stretches:
             return 0
-        last = one.spans[-1]
+        last = one.stretches[-1]
         return min(NUM_AHEAD, AHEAD_BYTES * (last.stop - last.start) // max(1, last.num_bytes))
 
-    def _load_span(self, one: Pass, start: int, stop: int) -> Span:
+    def _load_stretch(self, one: Pass, start: int, stop: int) -> Stretch:
         dataset = self._loader.dataset
         if type(dataset) is TensorDataset and self._has_rows:
             rows = torch.tensor(one.order[start:stop])
-            return Span(start, stop, self._move([tensor[rows] for tensor in dataset.tensors]))
+            return Stretch(start, stop, self._move([tensor[rows] for tensor in dataset.tensors]))
         if self._loader.num_workers and start == one.num_fetched:
             examples = self._fetch(one)
         else:
             examples = fetch_blocks(dataset, one.blocks(start, stop))
         stop = start + len(examples)
         columns = self._collate_rows(examples) if self._has_rows else None
-        return Span(start, stop, examples=examples) if columns is None else Span(start, stop, self._move(columns))
+        return Stretch(start, stop, examples=examples) if columns is None else Stretch(start, stop, self._move(columns))
 
     def _fetch(self, one: Pass) -> list[Any]:
         """Take what the worker processes have loaded next."""
@@ -246,26 +246,26 @@ class Source:
         self._has_rows = all(isinstance(leaf, Tensor) and leaf.shape[:1] == (len(examples),) for leaf in leaves)
         return columns if self._has_rows else None
 
-    def _join(self, one: Pass, pieces: Sequence[tuple[Span, int, int]]) -> Any:
-        """Make a batch of rows of spans, in memory of its own: whoever writes into it spoils it for nobody."""
-        if all(span.columns is not None for span, _, _ in pieces):
-            (span, a, b), *others = pieces
+    def _join(self, one: Pass, pieces: Sequence[tuple[Stretch, int, int]]) -> Any:
+        """Make a batch of rows of stretches, in memory of its own: whoever writes into it spoils it for nobody."""
+        if all(stretch.columns is not None for stretch, _, _ in pieces):
+            (stretch, a, b), *others = pieces
             if not others:
-                return tree_map(lambda leaf: copy_rows(leaf, a, b), span.columns)
-            parts = [tree_map(lambda leaf, a=a, b=b: leaf[a:b], span.columns) for span, a, b in pieces]
+                return tree_map(lambda leaf: copy_rows(leaf, a, b), stretch.columns)
+            parts = [tree_map(lambda leaf, a=a, b=b: leaf[a:b], stretch.columns) for stretch, a, b in pieces]
             return tree_map(lambda *leaves: torch.cat(leaves), *parts)
         examples: list[Any] = []
-        for span, a, b in pieces:
-            examples += self._examples_of(one, span)[a:b]
+        for stretch, a, b in pieces:
+            examples += self._examples_of(one, stretch)[a:b]
         if self._collate is not None and (len(self._readers) > 1 or self.awaits_readers()):  # it may hand them out
             return self._move(self._collate(copy.deepcopy(examples)))
         return self._move((self._collate or default_collate)(examples))
 
-    def _examples_of(self, one: Pass, span: Span) -> list[Any]:
-        """Return the examples of a span; one that was collated before others could not be is loaded again."""
-        if span.columns is not None:
-            span.examples = fetch_blocks(self._loader.dataset, one.blocks(span.start, span.stop))
-        return span.examples
+    def _examples_of(self, one: Pass, stretch: Stretch) -> list[Any]:
+        """Return the examples of a stretch; one that was collated before others could not be is loaded again."""
+        if stretch.columns is not None:
+            stretch.examples = fetch_blocks(self._loader.dataset, one.blocks(stretch.start, stretch.stop))
+        return stretch.examples
 
     def _move(self, batch: Any) -> Any:
         return move(batch, self._device, pins=self._loader.pin_memory)
@@ -277,7 +277,9 @@ class Source:
         least, place = min(self._readers.values(), default=(0, 0))
         self._passes = {number: one for number, one in self._passes.items() if number >= least}
         if least in self._passes:
-            self._passes[least].spans = [span for span in self._passes[least].spans if span.stop > place]
+            self._passes[least].stretches = [
+                stretch for stretch in self._passes[least].stretches if stretch.stop > place
+            ]
 
 
 def find_generators(loader: DataLoader[Any]) -> list[torch.Generator]:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from headwater.errors import CannotScaleError
 from headwater.train.coordinates import take_first_steps
 from headwater.train.pretrained import require_fresh
-from headwater.train.running import Workshop
+from headwater.train.running import TrainingSetup
 from headwater.train.scaling import Scaling
 from headwater.trials import AUTO_SCALES, Deadline, Drift, Lane, Slope, StartCheck, Surrogate
 
@@ -26,7 +26,7 @@ TIME_SHARE = 0.1
 """How much of the time that a run has left this may take."""
 
 
-def check_start(workshop: Workshop, surrogate: Surrogate, lanes: Sequence[Lane]) -> StartCheck:
+def check_start(setup: TrainingSetup, surrogate: Surrogate, lanes: Sequence[Lane]) -> StartCheck:
     """Take first steps at three widths, and say what they show.
 
     One start is enough where all sizes are flat at once; the output of few units goes up and down by chance, so that
@@ -36,18 +36,18 @@ def check_start(workshop: Workshop, surrogate: Surrogate, lanes: Sequence[Lane])
         CannotScaleError: The model has no surrogate, starts with pretrained weights, or sizes go with the width and the
             surrogate is to be refused then.
     """
-    workshop = replace(workshop, scaling=None, deadline=_hurry(workshop.deadline))
+    setup = replace(setup, scaling=None, deadline=_hurry(setup.deadline))
     if not surrogate.allow_pretrained:
-        require_fresh(workshop, lanes[0], lanes[1].seed)
+        require_fresh(setup, lanes[0], lanes[1].seed)
     if surrogate.on_drift is None:
         return StartCheck()
-    check = _look(workshop, surrogate, lanes)
+    check = _look(setup, surrogate, lanes)
     if surrogate.on_drift == "refuse" and check.drift is not None and check.drift.drifting:
         raise CannotScaleError(check.describe()[0])
     return check
 
 
-def list_possible_scales(workshop: Workshop, surrogate: Surrogate, lane: Lane) -> tuple[int, ...]:
+def list_possible_scales(setup: TrainingSetup, surrogate: Surrogate, lane: Lane) -> tuple[int, ...]:
     """Return at which of the scales that "auto" tries the models of a study have surrogates.
 
     Raises:
@@ -56,7 +56,7 @@ def list_possible_scales(workshop: Workshop, surrogate: Surrogate, lane: Lane) -
     possible: list[int] = []
     for scale in AUTO_SCALES:
         try:
-            take_first_steps(replace(workshop, scaling=Scaling(surrogate, scale)), lane)
+            take_first_steps(replace(setup, scaling=Scaling(surrogate, scale)), lane)
             possible.append(scale)
         except CannotScaleError:
             if not possible and scale == AUTO_SCALES[-1]:
@@ -75,15 +75,15 @@ def _hurry(deadline: Deadline) -> Deadline:
     return replace(part, end_s=min(part.end_s, part.clock() + MOST_S))
 
 
-def _look(workshop: Workshop, surrogate: Surrogate, lanes: Sequence[Lane]) -> StartCheck:
+def _look(setup: TrainingSetup, surrogate: Surrogate, lanes: Sequence[Lane]) -> StartCheck:
     assert isinstance(surrogate.scale, int)
     scales = choose_scales(surrogate.scale)
-    workshops = [replace(workshop, scaling=Scaling(surrogate, scale)) for scale in scales]
+    setups = [replace(setup, scaling=Scaling(surrogate, scale)) for scale in scales]
     slopes: dict[str, list[float]] = {}
     num_starts, num_passes = 0, None
     for lane in lanes:
-        steps = [take_first_steps(one, lane) for one in workshops if not workshop.deadline.is_over]
-        if workshop.deadline.is_over or any(step.error for step in steps):
+        steps = [take_first_steps(one, lane) for one in setups if not setup.deadline.is_over]
+        if setup.deadline.is_over or any(step.error for step in steps):
             break  # what the function raises will be told by its trials
         num_starts, num_passes = num_starts + 1, steps[-1].num_passes
         for name, slope in _slopes(scales, [step.sizes for step in steps]).items():

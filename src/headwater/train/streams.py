@@ -24,8 +24,8 @@ MAX_EXAMPLES = 4_000_000
 """A longer pass, such as an endless one, is not laid out beforehand."""
 
 
-class Seat(Protocol):
-    """Where a run sits among others that read the same data."""
+class DataAccess(Protocol):
+    """How a run reads its data: alone, or together with others that read the same."""
 
     @property
     def features(self) -> Features | None:
@@ -41,8 +41,8 @@ class Seat(Protocol):
         """Say that this run trains the model; no other may at the same time."""
 
 
-class Alone:
-    """A seat with nobody else about."""
+class LoneAccess:
+    """Reads with nobody else about."""
 
     features = None
 
@@ -57,8 +57,8 @@ class Alone:
         """Train it."""
 
 
-class Meter(Alone):
-    """A seat for short runs that are measured: what one has loaded is there for the next, and all is counted."""
+class TimedAccess(LoneAccess):
+    """Reads in short runs that are measured: what one has loaded is there for the next, and all is counted."""
 
     def __init__(self) -> None:
         self.num_read = 0
@@ -91,7 +91,7 @@ class Stream:
     """A data loader whose n-th pass is a function of the seed and n alone, so that a resumed trial reads on rightly."""
 
     def __init__(
-        self, loader: DataLoader[Any], source: Source | None, seed: int, device: torch.device, seat: Seat
+        self, loader: DataLoader[Any], source: Source | None, seed: int, device: torch.device, access: DataAccess
     ) -> None:
         self.loader = loader
         self.source = source
@@ -102,7 +102,7 @@ class Stream:
         """How many iterators are in the middle of a pass."""
         self._seed = seed
         self._device = device
-        self._seat = seat
+        self._access = access
 
     def __iter__(self) -> Iterator[Any]:
         number = self.num_passes
@@ -126,17 +126,17 @@ class Stream:
 
     def _iterate_source(self, source: Source, number: int) -> Iterator[Any]:
         with _loading():
-            one = source.open(number, (self._seat, self))
+            one = source.open(number, (self._access, self))
         size = self.loader.batch_size or 1
         total = len(one.order)
         for start in range(0, total - total % size if self.loader.drop_last else total, size):
             stop = min(start + size, total)
-            self._seat.await_turn(stop - start, partial(one.covers, start, stop))
+            self._access.await_turn(stop - start, partial(one.covers, start, stop))
             with _loading():
-                batch = source.read(one, (self._seat, self), start, stop)
+                batch = source.read(one, (self._access, self), start, stop)
             yield batch
         rest = total % size if self.loader.drop_last else 0
-        self._seat.await_turn(rest, lambda: True)
+        self._access.await_turn(rest, lambda: True)
 
     def _iterate_loader(self, number: int) -> Iterator[Any]:
         for generator in find_generators(self.loader):
@@ -144,7 +144,7 @@ class Stream:
         with _loading():
             batches = iter(self.loader)
         while True:
-            self._seat.await_turn(self.loader.batch_size or 1, lambda: False)
+            self._access.await_turn(self.loader.batch_size or 1, lambda: False)
             with _loading():
                 try:
                     batch = move(next(batches), self._device)
@@ -153,7 +153,9 @@ class Stream:
             yield batch
 
 
-def open_stream(data: Any, seed: int, device: torch.device, seat: Seat | None = None, /, **options: Any) -> Stream:
+def open_stream(
+    data: Any, seed: int, device: torch.device, access: DataAccess | None = None, /, **options: Any
+) -> Stream:
     """Make a stream from a dataset and a loader's keywords, or from a loader.
 
     Raises:
@@ -172,12 +174,12 @@ def open_stream(data: Any, seed: int, device: torch.device, seat: Seat | None = 
         )
     options = {**options, "generator": options.get("generator") or torch.Generator()}
     loader = DataLoader(data, **options)
-    seat = seat or Alone()
-    return Stream(loader, _open_source(loader, options, seed, device, seat), seed, device, seat)
+    access = access or LoneAccess()
+    return Stream(loader, _open_source(loader, options, seed, device, access), seed, device, access)
 
 
 def _open_source(
-    loader: DataLoader[Any], options: dict[str, Any], seed: int, device: torch.device, seat: Seat
+    loader: DataLoader[Any], options: dict[str, Any], seed: int, device: torch.device, access: DataAccess
 ) -> Source | None:
     """Return what gives a loader's examples one by one; None where its batches are no stretches of one order."""
     sampler: Any = loader.sampler
@@ -186,21 +188,8 @@ def _open_source(
         return None
     collate: Collate | None = options.get("collate_fn")
     order = options.get("sampler") or bool(options.get("shuffle"))
-    key = (_Same(loader.dataset), _Same(order), _Same(collate), seed, loader.num_workers)
-    return seat.share(key, lambda: Source(loader, collate, seed, device))
-
-
-class _Same:
-    """Stands for an object in a key: equal to what stands for the same object, and nothing else."""
-
-    def __init__(self, thing: object) -> None:
-        self._thing = thing
-
-    def __hash__(self) -> int:
-        return id(self._thing)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._thing is other._thing
+    key = (id(loader.dataset), id(order), id(collate), seed, loader.num_workers)  # the source holds all three
+    return access.share(key, lambda: Source(loader, collate, seed, device))
 
 
 def _options_of(loader: DataLoader[Any]) -> dict[str, Any]:

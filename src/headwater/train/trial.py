@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, TypeVar, cast
@@ -9,15 +10,19 @@ from weakref import WeakMethod
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from headwater.errors import LanesLeave, TrialError
 from headwater.fuse.per_lane import PerLane, PerLaneText
+from headwater.space import show_plain
+from headwater.train.arguments import name_arguments
+from headwater.train.best_weights import BestWeights
 from headwater.train.compiling import Compiler
 from headwater.train.engines import Engine, LaneState
 from headwater.train.frozen import Frozen
 from headwater.train.inheriting import Inherited
 from headwater.train.seeding import mix_seed, seed_everything
-from headwater.train.streams import Alone, Seat, Stream, open_stream
+from headwater.train.streams import DataAccess, LoneAccess, Stream, open_stream
 from headwater.trials import Decision, Lane, Report
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -56,7 +61,7 @@ class Trial:
         states: Sequence[LaneState] | None = None,
         device: torch.device | None = None,
         compiler: Compiler | None = None,
-        seat: Seat | None = None,
+        access: DataAccess | None = None,
     ) -> None:
         self.config = config
         """The configuration; a value that differs between lanes is a PerLane."""
@@ -64,21 +69,27 @@ class Trial:
         """What torch, NumPy and Python were seeded with when the function started; the same for all lanes."""
         self.device = device or torch.device("cpu")
         """Where models and batches go."""
+        self.max_epochs: int | None = None
+        """How many epochs a trial trains at most, whatever the function would; None where only that says."""
+        self.mode = "min"
+        """Whether the study's metric should be small ("min") or large ("max")."""
+        self._attributes: dict[int, dict[str, Any]] = {}
         self._lanes = list(lanes)
         self._engine = engine
         self._control = control
         self._states = states
         self._epoch = lanes[0].start_epoch
-        self._last_report = lanes[0].start_epoch
+        self._first_epoch = self._last_report = lanes[0].start_epoch
         self._uses_epochs = False
         self._is_in_epoch = False
         self._compiler = compiler
-        self._seat = seat or Alone()
+        self._access = access or LoneAccess()
         self._num_epochs: int | None = None
         self._num_steps = 0
         self._steps_of_epoch: float | None = None
         """How many there were in an epoch, once there was one."""
         self._streams: list[Stream] = []
+        self._bests = BestWeights(engine, states, len(lanes))
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
     def prepare_model(self, model: Model | Callable[[], Model]) -> Model:
@@ -88,9 +99,10 @@ class Trial:
         called once per trial, under the trial's own seed.
         """
         if isinstance(model, nn.Module):
-            self._seat.claim(model)
+            self._access.claim(model)
         prepared = self._engine.add_model(model, self._saved("models"))
-        self._seat.claim(prepared)
+        self._access.claim(prepared)
+        self._bests.add(prepared)
         if self._compiler is not None:
             self._compiler.attach(prepared, _weakly(self._count_steps_left))
         return cast("Model", prepared)
@@ -102,31 +114,37 @@ class Trial:
         the same object and read the same data compute it once for each example.
         """
         model.to(self.device).eval().requires_grad_(False)
-        return Frozen(model, self._seat.features)
+        return Frozen(model, self._access.features)
 
-    def prepare_data_loader(self, data: Any, **options: Any) -> Stream:
-        """Return batches of a Dataset (with a DataLoader's keywords) or of a DataLoader, on the trial's device.
+    def prepare_data_loader(self, data: Any, *args: Any, **options: Any) -> Stream:
+        """Return batches of a Dataset (with a DataLoader's arguments) or of a DataLoader, on the trial's device.
 
         The order belongs to the study's seed: every trial reads the same batches in the same order.
         """
         index = len(self._streams)
-        seed, options = mix_seed(self.seed, "stream", index), _same_for_all(options)
-        stream = open_stream(data, seed, self.device, self._seat, **options)
+        options = _same_for_all(name_arguments(DataLoader, None, args, options))
+        seed = mix_seed(self.seed, "stream", index)
+        stream = open_stream(data, seed, self.device, self._access, **options)
         if self._states is not None and index < len(self._states[0].num_passes):
             stream.num_passes = self._states[0].num_passes[index]
         self._streams.append(stream)
         return stream
 
-    def prepare_optimizer(self, optimizer: Any, params: Any, **hyperparameters: Any) -> Any:
+    def prepare_optimizer(self, optimizer: Any, params: Any, *args: Any, **hyperparameters: Any) -> Any:
         """Return an optimizer: a class of torch.optim or its name, a model or parameters, and any hyperparameters."""
-        built = self._engine.add_optimizer(optimizer, params, hyperparameters, self._saved("optimizers"))
+        named = name_arguments(optimizer, torch.optim, args, hyperparameters)
+        built = self._engine.add_optimizer(optimizer, params, named, self._saved("optimizers"))
         if self._counts["optimizers"] == 1:
             built.register_step_post_hook(_weakly(self._step))
         return built
 
-    def prepare_scheduler(self, scheduler: Any, optimizer: Any, **options: Any) -> Any:
-        """Return a learning-rate scheduler: a class of torch.optim.lr_scheduler or its name, and its arguments."""
-        return self._engine.add_scheduler(scheduler, optimizer, options, self._saved("schedulers"))
+    def prepare_scheduler(self, scheduler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        """Return a learning-rate scheduler: a class of torch.optim.lr_scheduler or its name, and its arguments.
+
+        A function that makes one, such as `get_linear_schedule_with_warmup`, does too.
+        """
+        named = name_arguments(scheduler, torch.optim.lr_scheduler, args, options)
+        return self._engine.add_scheduler(scheduler, optimizer, named, self._saved("schedulers"))
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs from 0, or from where the trial left off.
@@ -166,10 +184,78 @@ class Trial:
         """
         if not metrics:
             raise TrialError("report was called without a metric; name at least one, as in trial.report(loss=loss)")
-        epoch = max(self._epoch + (1 if self._uses_epochs else 0), self._last_report + 1)
-        self._last_report = epoch
+        self._last_report = epoch = self._find_epoch()
         with torch.inference_mode(False):  # what is copied or compacted here is to train on
             self._hand_in(epoch, {name: self._engine.numbers(value) for name, value in metrics.items()})
+
+    def keep_best(self, model: nn.Module, value: Any, mode: str | None = None) -> None:
+        """Keep the weights that a prepared model has now, if the value is the trial's best so far, in each lane.
+
+        They are what `Result.load_best_model` and `headwater best --save` then give of the trial, instead of its last
+        ones. Call it before the report of the epoch, for that is where a trial may end. What counts as better is
+        `mode`, by default as for the study's metric. Values that are not finite are never the best.
+
+        Raises:
+            TrialError: The model was not prepared, the value is no number, or the mode neither "min" nor "max".
+        """
+        with torch.inference_mode(False), torch.no_grad():
+            self._bests.offer(model, self._engine.numbers(value), mode or self.mode, self._find_epoch())
+
+    def _find_epoch(self) -> int:
+        """Return the number of the epoch that is reported next."""
+        return max(self._epoch + (1 if self._uses_epochs else 0), self._last_report + 1)
+
+    @property
+    def number(self) -> Any:
+        """Which trial of the study it is, counted from 0; one number per lane in a group of several.
+
+        Of a study with several seeds, which replica: replica r of trial n is n * num_seeds + r.
+        """
+        return self._engine.per_lane([lane.number for lane in self._lanes])
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the epoch is the trial's last, so that there is no other to evaluate at length or to draw pictures.
+
+        That is what `trial.epochs` or the study's limit says; no function that counts its own epochs has a last one,
+        and no trial knows whether it is about to be stopped.
+        """
+        if self._num_epochs is None or not self._is_in_epoch:
+            return False
+        return self._epoch + 1 >= min(self._first_epoch + self._num_epochs, self.max_epochs or math.inf)
+
+    def note(self, **attributes: Any) -> None:
+        """Write something about the trial into its record: numbers, text, or lists and dictionaries of these.
+
+        It goes with the next report, or with the end of the function; of several under one name, the last counts.
+        """
+        for name, value in attributes.items():
+            if isinstance(value, torch.Tensor):
+                own: Sequence[Any] = self._engine.numbers(value)
+            elif isinstance(value, PerLane | PerLaneText):
+                own = [show_plain(item) for item in value.values]
+            else:
+                own = [show_plain(value)] * len(self._lanes)
+            for lane, item in zip(self._lanes, own, strict=True):
+                self._attributes.setdefault(lane.number, {})[name] = item
+
+    def take_attributes(self) -> dict[int, dict[str, Any]]:
+        """Return what was noted of trials since this was asked last."""
+        attributes, self._attributes = self._attributes, {}
+        return attributes
+
+    def take_answer(self, answer: Any, metric: str) -> None:
+        """Take what a function that has reported nothing returns for the report of its last epoch.
+
+        That is a number or a dictionary of numbers; whatever else it returns is its own business.
+        """
+        named = answer if isinstance(answer, Mapping) else {metric: answer}
+        is_number = all(isinstance(value, PerLane | Real | torch.Tensor) for value in named.values())
+        if self._last_report == self._first_epoch and metric in named and is_number:
+            epoch = max(self._epoch, self._first_epoch + 1)
+            self._last_report = epoch
+            with torch.inference_mode(False):
+                self._hand_in(epoch, {str(name): self._engine.numbers(value) for name, value in named.items()})
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -198,8 +284,14 @@ class Trial:
         return len(self._streams[0]) - self._num_steps if self._streams else None
 
     def _hand_in(self, epoch: int, columns: Mapping[str, Sequence[float]]) -> None:
+        attributes = self.take_attributes()
         reports = [
-            Report(number=lane.number, epoch=epoch, metrics={name: column[place] for name, column in columns.items()})
+            Report(
+                number=lane.number,
+                epoch=epoch,
+                metrics={name: column[place] for name, column in columns.items()},
+                attributes=attributes.get(lane.number, {}),
+            )
             for place, lane in enumerate(self._lanes)
         ]
         decisions = self._control.report(reports, lambda number: self._capture(number, epoch))
@@ -212,6 +304,7 @@ class Trial:
         if not places:
             raise LanesLeave
         self._engine.narrow(places)
+        self._bests.narrow(places)
 
     def _capture(self, number: int, epoch: int) -> LaneState | None:
         """Copy a lane's state, where the function could start again there: at the one report of an epoch, all read."""
@@ -220,6 +313,7 @@ class Trial:
             return None
         place = [lane.number for lane in self._lanes].index(number)
         state = self._engine.capture(place, epoch)
+        state.bests = self._bests.take(place)
         state.num_passes = [stream.num_passes for stream in self._streams]
         return state
 

@@ -1,18 +1,20 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
+from headwater.trials.constraints import Constraint, read_constraints
 from headwater.trials.deadline import Deadline
 from headwater.trials.device_pool import DevicePool, DeviceWish
 from headwater.trials.events import (
     Ended,
     Event,
-    Expected,
     Finding,
+    Foreseen,
     GroupEvent,
     Lost,
     Measured,
     Noted,
     Reported,
     Saved,
+    Spent,
     Started,
     Starting,
     Stepped,
@@ -38,16 +40,20 @@ from headwater.trials.records import (
 from headwater.trials.replicas import average_replicas, join_arrivals
 from headwater.trials.result import DeviceGains, Result
 from headwater.trials.spans import Span, SpanPurpose
+from headwater.trials.spending import NODE_STAYS, SPENDING, NodeStay, Spending, StageSpending
 from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
-from headwater.trials.watching import Pulse, Silence, Watcher
+from headwater.trials.watching import PhaseWatcher, Pulse, Silence, Watcher
 
 __all__ = [
     "AUTO_SCALES",
     "INFEASIBLE",
+    "NODE_STAYS",
+    "SPENDING",
     "START",
     "Arrival",
     "Brief",
     "ChosenWay",
+    "Constraint",
     "Deadline",
     "Decision",
     "Device",
@@ -58,8 +64,8 @@ __all__ = [
     "Ended",
     "Ending",
     "Event",
-    "Expected",
     "Finding",
+    "Foreseen",
     "GroupEvent",
     "KindProfile",
     "KindTimes",
@@ -69,10 +75,12 @@ __all__ = [
     "Lost",
     "Measured",
     "Measurement",
+    "NodeStay",
     "Noted",
     "Objective",
     "Order",
     "Outcome",
+    "PhaseWatcher",
     "Placement",
     "Profile",
     "Pulse",
@@ -88,6 +96,9 @@ __all__ = [
     "Slope",
     "Span",
     "SpanPurpose",
+    "Spending",
+    "Spent",
+    "StageSpending",
     "StartCheck",
     "Started",
     "Starting",
@@ -103,4 +114,5 @@ __all__ = [
     "Watcher",
     "average_replicas",
     "join_arrivals",
+    "read_constraints",
 ]

@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from headwater.trials.learnt import ChosenWay
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime
+from headwater.trials.placements import Purpose
 from headwater.trials.records import Ending, Report
+from headwater.trials.spending import Spending
 from headwater.trials.surrogate import StartCheck
 
 Finding: TypeAlias = Profile | Measurement | LoadingCost | TrainingTime | StartCheck | tuple[int, ...] | None
@@ -44,18 +46,13 @@ class Started(GroupEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected(GroupEvent):
-    """The function has said how many epochs it will train."""
-
-    num_epochs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped(GroupEvent):
     """A group took steps; told now and then, for whoever watches."""
 
     num_lane_steps: int
     """So many since it was told last, counted once per lane."""
+    num_epochs: int = 0
+    """How many epochs its function has said that it trains; 0 while it has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +64,10 @@ class Reported(GroupEvent):
     """How many steps the group has taken since it started."""
     seconds: float
     """How long it trained since its last report."""
+    num_lane_steps: int = 0
+    """As for `Stepped`: since it was told last."""
+    num_epochs: int = 0
+    """How many epochs its function has said that it trains; 0 while it has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,14 @@ class Ended(GroupEvent):
     """How long it trained since its last report."""
     ways: tuple[ChosenWay, ...] = ()
     """Which ways of computing were chosen meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen(Event):
+    """A placement that measures has seen by its first steps about how long it will take from now on."""
+
+    purpose: Purpose
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +128,11 @@ class Noted(Event):
     """Something worth a line happened where it runs."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent(Event):
+    """Where a run on nodes that are paid for stands; it belongs to no placement, and its key to none."""
+
+    key: int = -1
+    spending: Spending

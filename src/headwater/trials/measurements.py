@@ -67,6 +67,8 @@ class Profile:
     measurements: tuple[Measurement, ...] = ()
     label: str = "all trials"
     """Which trials it is for: those that agree on this."""
+    is_cut: bool = False
+    """Whether measuring was cut short, so that it holds for this run alone."""
 
     @property
     def largest(self) -> int:

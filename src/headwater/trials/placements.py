@@ -22,6 +22,8 @@ class Device:
     """Devices of one kind are equally fast."""
     memory_bytes: int | None = None
     dollars_per_hour: float = 0.0
+    is_ephemeral: bool = False
+    """Whether it trains only in the gaps that its owner leaves, and goes when its owner does."""
 
 
 class Purpose(StrEnum):
@@ -94,6 +96,12 @@ class Brief:
     function: Callable[..., Any]  # Any: whatever the training function returns
     space: Space
     states: StatesPlace
+    metric: str = ""
+    """What trials are compared by: the name of a value that the function returns instead of reporting it."""
+    mode: str = "min"
+    """Whether that should be small ("min") or large ("max")."""
+    max_epochs: int | None = None
+    """How many epochs a trial trains at most."""
     device: str = "cpu"
     """What torch calls the kind of device."""
     surrogate: Surrogate | None = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from headwater.space import Config
+from headwater.trials.html import write_facts
 from headwater.trials.parting import Question
 
 
@@ -46,7 +49,7 @@ class Segment:
     """A paused trial whose weights and optimizer state a new trial starts from, at that trial's epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: there are many of them in a message, and they are read faster
 class Lane:
     """One trial as it rides in a group."""
 
@@ -55,6 +58,8 @@ class Lane:
     seed: int
     start_epoch: int = 0
     until: int | None = None
+    codes: Mapping[str, int | float] = field(default_factory=dict, compare=False, repr=False)
+    """The configuration as the space encodes it, where that was done already; another process is sent no more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ class TrialGroup:
         return tuple(lane.number for lane in self.lanes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, as lanes
 class Report:
     """What one trial reported at the end of one epoch."""
 
@@ -85,6 +90,8 @@ class Report:
     epoch: int
     """How many epochs the trial had trained when it reported, counted from 1."""
     metrics: Mapping[str, float]
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    """What the function has noted of the trial since its last report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +117,8 @@ class TrialRecord:
     """Why the trial ran as it did, for instance why it could not share a group."""
     seconds: float = field(default=0.0)
     """Its share of the time that its groups ran."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    """What its function has noted by `trial.note`."""
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -124,6 +133,24 @@ class TrialRecord:
     def value(self, metric: str) -> float:
         """Return the last value of `metric`, NaN where there is none."""
         return float(self.metrics.get(metric, math.nan))
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        facts: dict[str, object] = {"status": self.status.value, "epochs": self.epochs, **self.metrics, **self.config}
+        error = {"error": self.error.rstrip().rpartition("\n")[2]} if self.error else {}
+        return write_facts(f"trial {self.number}", {**facts, **error})
+
+
+NOT_BEGUN = "not begun"
+"""What is said of trials that were opened, and have reported nothing."""
+
+
+def count_statuses(trials: Iterable[TrialRecord]) -> dict[str, int]:
+    """Return how many trials there are of each status, in the order of these, those that have not begun apart."""
+    counts = Counter(
+        NOT_BEGUN if one.status is Status.RUNNING and not one.history else one.status.value for one in trials
+    )
+    return {name: counts[name] for name in (NOT_BEGUN, *Status) if counts[name]}
 
 
 class Outcome(StrEnum):
@@ -161,6 +188,8 @@ class Ending:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """What the user should know of how the work was divided between devices."""
+    attributes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # Any: JSON values
+    """What the function has noted of trials after their last reports."""
 
     @property
     def failure(self) -> str:

@@ -65,4 +65,5 @@ def _average(number: int, replicas: Sequence[TrialRecord], num_seeds: int) -> Tr
         error=next((replica.error for replica in replicas if replica.error), None),
         notes=tuple(dict.fromkeys(note for replica in replicas for note in replica.notes)),
         seconds=sum(replica.seconds for replica in replicas),
+        attributes=replicas[0].attributes,
     )

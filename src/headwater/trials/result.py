@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headwater.errors import StudyError
+from headwater.trials.constraints import Constraint
+from headwater.trials.html import write_facts, write_table
 from headwater.trials.measurements import Profile
-from headwater.trials.objective import Objective
-from headwater.trials.records import Status, TrialRecord
+from headwater.trials.objective import INFEASIBLE, Objective
+from headwater.trials.records import Status, TrialRecord, count_statuses
+from headwater.trials.spending import Spending
 from headwater.trials.surrogate import StartCheck, Trust
+from headwater.trials.text_table import show_result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,13 @@ class Result:
     trials: tuple[TrialRecord, ...]
     storage: str
     """Where the record lies."""
+    judge: str = "last"
+    """Which value of the metric counts: the "last" that a trial reported, or the "best"."""
     profiles: tuple[Profile, ...] = ()
+    also: Mapping[str, str] = field(default_factory=dict)
+    """The further metrics that count, with their modes."""
+    constraints: tuple[Constraint, ...] = ()
+    """What trials must keep to."""
     ended_early: str | None = None
     """Why the run ended before its trials did; None where it did not."""
     was_interrupted: bool = False
@@ -50,6 +61,8 @@ class Result:
     None where that was not measured."""
     device_gains: DeviceGains | None = None
     """What changes of devices gained in this run; None where nothing was changed."""
+    spending: Spending | None = None
+    """What nodes that are paid for took and cost, beside the plan; None where there were none."""
     target: TrialRecord | None = None
     """Where trials were of surrogates: the target, trained with the best configuration."""
     trust: Trust | None = None
@@ -58,20 +71,35 @@ class Result:
     """Where trials were of surrogates: what first steps showed before; None where that was not looked at."""
     loader: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     """Rebuilds the best trial's model."""
+    reporter: Callable[[Path], int] | None = field(default=None, compare=False, repr=False)
+    """Writes the record of the study as a page."""
+
+    def __str__(self) -> str:
+        return show_result(self)
 
     @property
     def ranked(self) -> tuple[TrialRecord, ...]:
-        """The trials that did not fail and have a finite value of the metric, best first; equals by number."""
+        """The trials that did not fail and have a finite value of the metric, best first; equals by number.
+
+        Trials that keep to the constraints come before those that do not.
+        """
         return self.objective.rank(trial for trial in self.trials if trial.status is not Status.FAILED)
 
     @property
     def objective(self) -> Objective:
         """What trials are compared by."""
-        return Objective(self.metric, self.mode)
+        return Objective(self.metric, self.mode, self.judge, self.constraints)
+
+    @property
+    def feasible(self) -> tuple[TrialRecord, ...]:
+        """The ranked trials that keep to the constraints, best first; all of them where there are none."""
+        return tuple(filter(self.objective.is_kept, self.ranked))
 
     @property
     def best(self) -> TrialRecord:
-        """The target where there is one, else the best trial by the last value of the metric.
+        """The target where there is one, else the best trial by the last value of the metric, or as `judge` says.
+
+        That is the best of those that keep to the constraints; where none does, the one that comes nearest.
 
         Raises:
             StudyError: No trial has reported a finite value.
@@ -84,6 +112,28 @@ class Result:
                 "`headwater show` prints what became of each"
             )
         return self.ranked[0]
+
+    def front(self, **modes: str) -> tuple[TrialRecord, ...]:
+        """Return the trials that no other beats in every metric of these, by their last values; "min" or "max" each.
+
+        `result.front(loss="min", latency="min")` are the best trade-offs of the two, by number; without any, those of
+        the metrics that the study has. Trials that failed or lack a finite value of one of them are left out, and so
+        are those that break a constraint; where all do, those that come nearest are compared.
+
+        Raises:
+            StudyError: A mode is neither.
+        """
+        modes = modes or {self.metric: self.mode, **self.also}
+        if any(mode not in ("min", "max") for mode in modes.values()):
+            raise StudyError(f"front got {modes}; give each metric its mode, as in front(loss='min', accuracy='max')")
+        objectives = [Objective(name, mode) for name, mode in modes.items()]
+        sound = [trial for trial in self.trials if trial.status is not Status.FAILED]
+        scored = [(trial, [one.score(trial.value(one.metric)) for one in objectives]) for trial in sound]
+        scored = [(trial, scores) for trial, scores in scored if INFEASIBLE not in scores]
+        broken = {trial.number: self.objective.violation(trial.metrics) for trial, _ in scored}
+        least = min(broken.values(), default=0.0)
+        scored = [(trial, scores) for trial, scores in scored if broken[trial.number] == least]
+        return tuple(trial for trial, scores in scored if not any(_beats(other, scores) for _, other in scored))
 
     def load_best_model(self) -> Any:  # Any: the user's own torch.nn.Module, or a list of them
         """Return the best trial's trained model, an ordinary PyTorch module in evaluation mode.
@@ -102,8 +152,39 @@ class Result:
             )
         return self.loader()
 
+    def save_report(self, path: str | Path) -> None:
+        """Write the study as one HTML file with all views of the dashboard, as `headwater report` does.
+
+        Raises:
+            StudyError: The study was kept in memory only, or the file cannot be written.
+        """
+        if self.reporter is None:
+            raise StudyError(
+                f"study {self.study!r} has no record that a report can be made of; run it with a storage, such as "
+                "storage='headwater.db', or read one that has by `headwater report`"
+            )
+        self.reporter(Path(path))
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook: where the trials stand, and the best of them."""
+        stand = ", ".join(f"{count} {status}" for status, count in count_statuses(self.trials).items()) or "none"
+        facts: dict[str, object] = {"wanted": f"{self.mode} {self.metric}", "trials": stand}
+        if self.target is not None:
+            facts["target"] = self.target.value(self.metric)
+        best = self.ranked[:5]
+        keys = list(dict.fromkeys(key for trial in best for key in trial.config))
+        rows = [
+            [trial.number, trial.value(self.metric), *(trial.config.get(key, "") for key in keys)] for trial in best
+        ]
+        return write_facts(f"study {self.study}", facts) + write_table(["trial", self.metric, *keys], rows)
+
     @property
     def speedup(self) -> float | None:
         """How many times faster this run was than training its trials one by one."""
         seconds = self.seconds_busy or self.seconds
         return None if self.seconds_one_by_one is None or not seconds else self.seconds_one_by_one / seconds
+
+
+def _beats(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Tell whether the first is as good in everything, and better in something; small scores are good."""
+    return all(one <= other for one, other in zip(first, second, strict=True)) and list(first) != list(second)

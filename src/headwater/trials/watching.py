@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from headwater.trials.spending import Spending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Pulse:
     best_number: int | None = None
     """The trial with the best last value of the metric, as a result ranks them."""
     best_value: float | None = None
+    spending: Spending | None = None
+    """What is spent on nodes; None where there are none that cost anything."""
 
 
 class Watcher(Protocol):
@@ -34,13 +38,21 @@ class Watcher(Protocol):
         """The study begins."""
 
     def pulse(self, pulse: Pulse) -> None:
-        """Lanes took a step or reported; called often."""
+        """Lanes took a step or reported; called a few times a second at most, and when the study ends."""
 
     def tell(self, text: str) -> None:
         """Something worth a line happened: lanes parted, a group size was chosen."""
 
     def end(self) -> None:
         """The study is over, or was interrupted."""
+
+
+@runtime_checkable
+class PhaseWatcher(Protocol):
+    """What a watcher may offer besides: it shows what is done that is not training."""
+
+    def phase(self, text: str | None) -> None:
+        """What is done now, such as measuring group sizes; None: it trains."""
 
 
 class Silence:

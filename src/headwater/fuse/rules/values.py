@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
+from headwater.fuse.arrays import PerLaneArray
 from headwater.fuse.functorch import lanes_of, stack_of
 from headwater.fuse.mode import LaneMode, name_of
 from headwater.fuse.per_lane import PerLane
@@ -41,6 +42,20 @@ def _transpose(by_lane: list[Any], depth: int, mode: LaneMode) -> Any:
     if depth == 0:
         return PerLane(by_lane, mode.roster)
     return [_transpose(list(items), depth - 1, mode) for items in zip(*by_lane, strict=True)]
+
+
+def _numpy(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> PerLaneArray:
+    """Give each lane the array of its own part of the memory, if nothing moves that later.
+
+    Weights lie elsewhere after a step or when lanes leave, and their arrays would not follow them.
+    """
+    stack = stack_of(tensor)
+    if mode.swaps.shares_memory(stack):
+        raise CannotFuseError(
+            "the code takes weights that differ by lane out of torch (Tensor.numpy), where lanes cannot follow them; "
+            "take a copy, as in weight.detach().clone().numpy()"
+        )
+    return PerLaneArray([func(row, *args, **kwargs) for row in stack.unbind(0)], mode.roster)
 
 
 def _leave_torch(mode: LaneMode, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -96,6 +111,7 @@ RULES: dict[Any, Any] = {
     Tensor.__float__: _float,
     Tensor.__int__: _int,
     Tensor.__index__: _int,
+    Tensor.numpy: _numpy,
     Tensor.tolist: _tolist,
     Tensor.__repr__: _repr,
     Tensor.__format__: _format,
@@ -105,7 +121,7 @@ RULES: dict[Any, Any] = {
     Tensor.new_tensor: _new_tensor,
     **dict.fromkeys(
         [
-            Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
+            Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
             Tensor.share_memory_,
         ],
         _leave_torch,

@@ -1,0 +1,280 @@
+// The page as a whole: where one is, what is shown there, keys, light and dark.
+import { h, short, clear, empty } from "./dom.js";
+import { num, seconds, when, count, percent } from "./numbers.js";
+import { Study } from "./data.js";
+import { LiveSource, FileSource } from "./source.js";
+import { Filter } from "./filter.js";
+import { overviewView } from "./overview.js";
+import { curvesView } from "./curves.js";
+import { timelineView } from "./timeline.js";
+import { parallelView } from "./parallel.js";
+import { importanceView } from "./importance.js";
+import { slicesView } from "./slices.js";
+import { contourView } from "./contour.js";
+import { tableView } from "./table.js";
+import { lanesView } from "./lanes.js";
+import { surrogateView } from "./surrogate.js";
+import { notesView } from "./notes.js";
+import { trialView } from "./trial.js";
+import { studiesView, stateBadge, progressBar, statusWords } from "./studies.js";
+
+const VIEWS = [
+  ["overview", "Overview", overviewView],
+  ["curves", "Curves", curvesView],
+  ["timeline", "Timeline", timelineView],
+  ["parallel", "Parallel axes", parallelView],
+  ["importance", "Importance", importanceView],
+  ["slices", "Slices", slicesView],
+  ["contour", "Contour", contourView],
+  ["table", "Trials", tableView],
+  ["lanes", "Lanes", lanesView],
+  ["surrogate", "Surrogates", surrogateView],
+  ["notes", "Notes", notesView],
+];
+const KEYS = "1234567890-";
+
+const inlined = document.getElementById("data");
+const source = inlined ? new FileSource(JSON.parse(inlined.textContent)) : new LiveSource();
+const page = document.getElementById("page");
+const crumbs = h("nav", { class: "crumbs", "aria-label": "where you are" });
+const live = h("span", { class: "live", "aria-live": "polite" });
+const themeButton = h("button", { class: "quiet icon", title: "light or dark (t)", "aria-label": "light or dark", onclick: turnTheme }, "◐");
+const helpButton = h("button", { class: "quiet icon", title: "keys (?)", "aria-label": "keys", onclick: () => help.showModal() }, "?");
+const main = h("main", { id: "main" });
+const help = makeHelp();
+let current = { study: null, view: null, filter: new Filter(), unfollow: () => {}, id: null, mayStop: false };
+let drawing = 0;
+
+page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, h("span", { class: "mark" }, "Headwater"), crumbs), h("div", { class: "top-right" }, live, themeButton, helpButton)), main, help);
+
+function readPlace() {
+  const [study, view, more] = location.hash.slice(1).split("/");
+  return { study: source.isLive ? study || null : String(source.data.head.id), view: view || "overview", more };
+}
+
+function go(study, view) {
+  location.hash = study === null ? "" : `${study}/${view}`;
+}
+
+async function show() {
+  const place = readPlace();
+  const turn = (drawing += 1);
+  if (current.view) current.view.close();
+  current.view = null;
+  if (place.study === null) return showStudies();
+  if (current.id !== place.study || !current.study) {
+    current.unfollow();
+    clear(main, empty("Reading…"));
+    try {
+      await load(place.study);
+    } catch (error) {
+      current.id = null;
+      clear(main, h("section", { class: "panel" }, empty("The study cannot be shown.", error.message)));
+      return;
+    }
+    if (turn !== drawing) return;
+  }
+  showStudy(place);
+}
+
+function showStudies() {
+  current.unfollow();
+  Object.assign(current, { id: null, study: null, unfollow: () => {} });
+  live.textContent = "";
+  document.title = "Headwater";
+  clear(crumbs);
+  current.view = studiesView({ source, open: (id) => go(id, "overview") });
+  clear(main, current.view.element);
+}
+
+async function load(id) {
+  const study = new Study();
+  const pack = await source.study(id);
+  study.absorb(pack);
+  const filter = new Filter();
+  filter.listeners.add(() => refresh());
+  Object.assign(current, { study, filter, id, mayStop: pack.may_stop === true });
+  current.unfollow = follow(id, study);
+}
+
+function follow(id, study) {
+  if (!source.isLive) {
+    live.textContent = `report of ${when(source.data.written)}`;
+    return () => {};
+  }
+  let waits = false;
+  return source.follow(id, study.version, {
+    state: (isOn) => {
+      live.textContent = isOn ? "● live" : "○ not connected";
+      live.className = isOn ? "live on" : "live off";
+    },
+    patch: (patch) => {
+      study.absorb(patch);
+      if (waits) return;
+      waits = true;
+      setTimeout(() => ((waits = false), refresh()), 60);
+    },
+    reload: async () => {
+      const fresh = new Study();
+      fresh.absorb(await source.study(id));
+      Object.assign(study, fresh);
+      refresh();
+    },
+  });
+}
+
+const tiles = h("div", { class: "tiles" });
+const filterBar = h("div", { class: "filter-bar", hidden: true });
+const body = h("div", { class: "view" });
+const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "views" });
+
+function showStudy(place) {
+  const { study } = current;
+  const name = study.head.study;
+  document.title = `${short(name, 40)} – Headwater`;
+  const { id, whole, part_of } = study.head;
+  clear(
+    crumbs,
+    source.isLive ? h("a", { href: "#" }, "studies") : null,
+    source.isLive && whole ? h("a", { href: `#${whole}/overview` }, short(part_of, 30)) : null,
+    h("a", { href: `#${id}/overview`, title: short(name, 300) }, short(name, 40)),
+    place.view === "trial" ? h("span", null, `trial ${short(place.more ?? "", 20)}`) : null,
+  );
+  paintTabs(place.view);
+  paintTiles();
+  clear(main, h("div", { class: "head" }, tiles, tabs, filterBar), body);
+  const context = {
+    study,
+    source,
+    filter: current.filter,
+    go: (view) => go(id, view),
+    open: (other) => source.isLive && go(other, "overview"),
+  };
+  const found = VIEWS.find(([key]) => key === place.view);
+  current.view = place.view === "trial" ? trialView(context, Number(place.more)) : (found || VIEWS[0])[2](context);
+  clear(body, current.view.element);
+  tabs.querySelector(".on")?.scrollIntoView({ block: "nearest", inline: "center" });
+  paintFilter();
+}
+
+function paintTabs(view) {
+  const { study } = current;
+  const shown = VIEWS.filter(([key]) => key !== "surrogate" || study.surrogate || view === "surrogate");
+  clear(
+    tabs,
+    shown.map(([key, title]) => {
+      const isOn = key === view;
+      const size = key === "notes" && study.errors.length ? ` ${study.errors.length}✕` : "";
+      return h(
+        "button",
+        { role: "tab", class: isOn ? "tab on" : "tab", "aria-selected": String(isOn), tabIndex: isOn || (view === "trial" && key === "overview") ? 0 : -1, "data-view": key, title: `${title} (${KEYS[VIEWS.findIndex(([one]) => one === key)]})`, onclick: () => go(study.head.id, key) },
+        title + size,
+      );
+    }),
+  );
+}
+
+function paintTiles() {
+  const { study } = current;
+  const { head } = study;
+  const tile = (name, value, more) => h("div", { class: "tile" }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
+  const wanted = head.settings?.num_trials;
+  const target = study.surrogate?.targets.find((one) => one.is_settled);
+  clear(
+    tiles,
+    tile(`best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${head.id}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
+    target ? tile("target", num(target.value), "the model as it was written") : null,
+    tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head)))),
+    tile("state", stateBadge(head), stopPart(head)),
+    tile("time in training", seconds(head.seconds), study.timeline?.end_s ? `${seconds(study.timeline.end_s)} on ${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch")),
+    tile("started", when(head.started).slice(11), `${when(head.started).slice(0, 10)}, ` + short(head.settings?.search || "", 30) + (typeof head.settings?.surrogate === "string" ? `, ${short(head.settings.surrogate.replace(/ \(.*/, ""), 40)}` : "")),
+  );
+}
+
+function stopPart(head) {
+  if (head.state === "stopping") return `asked by ${short(head.asker || "somebody", 40)}`;
+  if (head.state !== "running") return short(head.process || "", 40);
+  if (!current.mayStop) return short(head.process || "", 40);
+  const button = h("button", { class: "stop", onclick: async () => {
+    if (button.dataset.asked !== "yes") {
+      button.dataset.asked = "yes";
+      button.textContent = "Stop it? Everything is saved";
+      setTimeout(() => ((button.dataset.asked = ""), paintTiles()), 4000);
+      return;
+    }
+    button.disabled = true;
+    button.dataset.asked = "";
+    try {
+      live.textContent = (await source.stop(head.id)).told;
+    } catch (error) {
+      live.textContent = error.message;
+      button.disabled = false;
+    }
+  } }, "Stop");
+  return button;
+}
+
+function paintFilter() {
+  const { filter, study } = current;
+  filterBar.hidden = !filter.isOn;
+  if (!filter.isOn) return;
+  const kept = study.trials.filter((trial) => filter.has(trial, study)).length;
+  const words = [...Array.from(filter.ranges.values(), ({ axis, range }) => `${short(axis.name, 24)} ${axis.show(Math.max(range[0], 0))} to ${axis.show(Math.min(range[1], 1))}`), ...(filter.text ? [short(filter.text, 60)] : [])];
+  clear(filterBar, h("span", null, `filter: ${words.join(", ")}`), h("span", { class: "muted" }, `${kept} of ${count(study.trials.length, "trial")}`), h("button", { class: "quiet", onclick: () => filter.reset() }, "Reset"));
+}
+
+function refresh() {
+  if (!current.study || !current.view) return;
+  const asked = tiles.querySelector(".stop")?.dataset.asked === "yes";
+  if (!asked) paintTiles();
+  paintFilter();
+  current.view.refresh();
+}
+
+function turnTheme() {
+  const root = document.documentElement;
+  const isDark = getComputedStyle(root).getPropertyValue("--is-dark").trim() === "1";
+  root.dataset.theme = isDark ? "light" : "dark";
+  try {
+    localStorage.setItem("headwater-theme", root.dataset.theme);
+  } catch {
+    // A file may have no storage; then the choice lasts as long as the page.
+  }
+  if (current.view) current.view.restyle();
+}
+
+function makeHelp() {
+  const rows = [["1 – 9, 0, -", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["t", "light or dark"], ["?", "this"]];
+  const dialog = h("dialog", { class: "help" }, h("h2", null, "Keys"), h("dl", { class: "facts" }, rows.flatMap(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)])), h("button", { class: "quiet", onclick: () => dialog.close() }, "Close"));
+  return dialog;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const at = KEYS.indexOf(event.key);
+  const id = current.study?.head.id;
+  if (event.key.length === 1 && at >= 0 && VIEWS[at] && current.study) go(id, VIEWS[at][0]);
+  else if (event.key === "t") turnTheme();
+  else if (event.key === "?") help.showModal();
+  else if (event.key === "s" && source.isLive) go(null);
+  else if (event.key === "r" && current.study) current.filter.reset();
+  else if (event.key === "/" && current.study) {
+    event.preventDefault();
+    go(id, "table");
+    setTimeout(() => current.view?.focus?.(), 80);
+  } else if ((event.key === "ArrowRight" || event.key === "ArrowLeft") && event.target.getAttribute?.("role") === "tab") {
+    const all = Array.from(tabs.children);
+    const next = all[(all.indexOf(event.target) + (event.key === "ArrowRight" ? 1 : -1) + all.length) % all.length];
+    go(id, next.dataset.view);
+    setTimeout(() => tabs.querySelector(".on")?.focus(), 0);
+  }
+});
+window.addEventListener("hashchange", show);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => current.view?.restyle());
+try {
+  const kept = localStorage.getItem("headwater-theme");
+  if (kept) document.documentElement.dataset.theme = kept;
+} catch {
+  // As above.
+}
+show();

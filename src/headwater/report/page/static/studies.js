@@ -1,0 +1,88 @@
+// All studies of a record.
+import { h, short, panel, empty } from "./dom.js";
+import { num, seconds, when, count } from "./numbers.js";
+
+export const STATES = {
+  running: ["▶", "running"],
+  stopping: ["◷", "stopping"],
+  killed: ["✕", "killed"],
+  ended: ["✓", "ended"],
+};
+
+export function stateBadge(head) {
+  const [glyph, word] = STATES[head.state] || STATES.ended;
+  return h("span", { class: `state state-${head.state}`, title: short(head.process || "", 100) }, `${glyph} ${word}`);
+}
+
+export function progressBar(head) {
+  const wanted = Math.max(head.settings?.num_trials || 0, head.num_trials, 1);
+  const counts = head.statuses || {};
+  const bar = h("span", { class: "progress", role: "img", "aria-label": `${head.num_trials} of ${wanted} trials` });
+  for (const name of ["completed", "stopped", "failed", "paused", "running"]) {
+    if (!counts[name]) continue;
+    const part = h("i", { class: `part-${name}`, title: `${counts[name]} ${name}` });
+    part.style.width = `${(100 * counts[name]) / wanted}%`;
+    bar.append(part);
+  }
+  return bar;
+}
+
+export function statusWords(head) {
+  return Object.entries(head.statuses || {})
+    .filter(([, size]) => size)
+    .map(([name, size]) => `${size.toLocaleString("en")} ${name}`)
+    .join(", ");
+}
+
+export function studiesView({ source, open }) {
+  const body = h("div");
+  const note = h("p", { class: "muted lead" });
+  const box = panel("Studies", null, note, body);
+  let timer = null;
+  let isClosed = false;
+
+  async function refresh() {
+    try {
+      const { studies, storage } = await source.studies();
+      if (isClosed) return;
+      note.textContent = `${count(studies.length, "study").replace("studys", "studies")} in ${short(storage, 120)}`;
+      body.replaceChildren(studies.length ? table(studies) : empty("There is no study yet.", "Start one with headwater run; it appears here by itself."));
+    } catch (error) {
+      body.replaceChildren(empty("The record cannot be read.", error.message));
+    }
+    if (!isClosed) timer = setTimeout(refresh, document.hidden ? 10000 : 2500);
+  }
+
+  function table(studies) {
+    const names = new Set(studies.map((head) => head.study));
+    const wholes = studies.filter((head) => !names.has(head.part_of)).reverse();
+    const ordered = wholes.flatMap((head) => [head, ...studies.filter((stage) => stage.part_of === head.study)]);
+    const columns = [["study", "words"], ["state", "words"], ["best", ""], ["metric", "words"], ["trial", ""], ["progress", "words"], ["trials", ""], ["training", ""], ["started", ""]];
+    return h(
+      "div",
+      { class: "scroll" },
+      h("table", { class: "plain roomy" }, h("thead", null, h("tr", null, columns.map(([name, kind]) => h("th", { class: kind }, name)))), h("tbody", null, ordered.map(row))),
+    );
+  }
+
+  function row(head) {
+    const enter = () => open(head.id);
+    const wanted = head.settings?.num_trials;
+    return h(
+      "tr",
+      { class: head.part_of ? "link stage" : "link", tabIndex: 0, "data-study": short(head.study, 200), onclick: enter, onkeydown: (event) => event.key === "Enter" && enter() },
+      h("td", { class: "words strong", title: short(head.study, 300) }, head.part_of ? h("span", { class: "muted" }, "└ ") : null, short(head.study, 44)),
+      h("td", { class: "words" }, stateBadge(head)),
+      h("td", { class: "strong" }, head.best ? num(head.best.value) : "–"),
+      h("td", { class: "words" }, `${head.mode === "max" ? "↑" : "↓"} ${short(head.metric, 24)}`),
+      h("td", null, head.best ? String(head.best.number) : "–"),
+      h("td", { class: "words", title: statusWords(head) }, progressBar(head)),
+      h("td", null, wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en")),
+      h("td", null, seconds(head.seconds)),
+      h("td", null, when(head.started)),
+    );
+  }
+
+  refresh();
+  return { element: box, refresh: () => {}, restyle: () => {}, close: () => ((isClosed = true), clearTimeout(timer)) };
+}

@@ -1,0 +1,1 @@
+"""The dashboard: studies in a browser, live. The only package that imports a web framework."""

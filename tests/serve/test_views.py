@@ -1,0 +1,135 @@
+"""Every view in a real browser: it opens, paints, shows what the command prints, and asks nobody else for anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+from tests.page_studies import HOSTILE
+from tests.serve.conftest import count_painted, open_view
+from typer.testing import CliRunner
+
+from headwater.cli import app
+
+VIEWS = ("overview", "curves", "timeline", "parallel", "importance", "slices", "contour", "table", "lanes", "notes")
+PAINTED = {"overview": 1, "curves": 1, "timeline": 1, "parallel": 1, "slices": 2, "contour": 1, "trial/0": 2}
+"""How many canvases a view has for this study."""
+
+
+def ask(storage: Path, *arguments: str) -> dict[str, Any]:
+    answer = CliRunner().invoke(app, [*arguments, "--json", "--storage", str(storage)])
+    assert answer.exit_code == 0, answer.output
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "trial/0"])
+def test_a_view_opens_and_paints(page: Page, plain_url: str, view: str) -> None:
+    open_view(page, plain_url, view)
+    painted = count_painted(page)
+    assert len(painted) == PAINTED.get(view, 0)
+    assert all(number > 2_000 for number in painted)
+
+
+def test_the_first_page_lists_the_studies(page: Page, plain_url: str, plain: Path) -> None:
+    page.goto(plain_url)
+    row = page.wait_for_selector("tr[data-study=plain]")
+    assert row is not None
+    (listed,) = ask(plain, "ls")["studies"]
+    cells = row.inner_text().split("\t")
+    assert cells[0] == listed["study"]
+    assert float(cells[2]) == pytest.approx(listed["best"]["value"], rel=1e-3)
+    assert cells[4] == str(listed["best"]["number"])
+    assert cells[6] == str(listed["num_trials"])
+
+
+def test_the_tiles_say_what_the_command_says(page: Page, plain_url: str, plain: Path) -> None:
+    open_view(page, plain_url, "overview")
+    shown = ask(plain, "show", "plain")
+    tiles = [tile.inner_text().split("\n") for tile in page.query_selector_all(".head .tile")]
+    assert tiles[0][0] == "best accuracy"
+    assert float(tiles[0][1]) == pytest.approx(shown["best"]["value"], rel=1e-3)
+    assert tiles[0][2] == f"trial {shown['best']['number']}"
+    words = ", ".join(f"{count} {status}" for status, count in shown["statuses"].items() if count)
+    assert words in tiles[1][-1]
+    assert float(tiles[3][1].split()[0]) == pytest.approx(shown["seconds"], abs=0.06)
+
+
+def test_the_table_ranks_as_the_command_does(page: Page, plain_url: str, plain: Path) -> None:
+    open_view(page, plain_url, "table")
+    best = ask(plain, "best", "plain", "--count", "10")["trials"]
+    rows = [row.inner_text().split("\t") for row in page.query_selector_all("tr[data-trial]")[:10]]
+    assert [int(row[1]) for row in rows] == [trial["number"] for trial in best]
+    assert [float(row[3]) for row in rows] == pytest.approx([trial["value"] for trial in best], rel=1e-3)
+    assert [float(row[5]) for row in rows] == pytest.approx([trial["config"]["lr"] for trial in best], rel=1e-3)
+    assert [row[6] for row in rows] == [trial["config"]["opt"]["name"] for trial in best]
+
+
+def test_the_table_sorts_and_filters(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "table")
+    page.click("th button:has-text('lr')")
+    page.click("th button:has-text('lr')")
+    first = page.locator("tr[data-trial]").first
+    assert first.get_attribute("data-trial") == "23"
+    page.fill(".search", "opt.name=sgd lr<0.01")
+    page.wait_for_function("() => document.querySelectorAll('tr[data-trial]').length === 6")
+    page.fill(".search", "status=failed")
+    page.wait_for_function("() => document.querySelectorAll('tr[data-trial]').length === 1")
+    page.locator("tr[data-trial]").first.press("Enter")
+    page.wait_for_selector("pre.error-text:has-text('five is not allowed')")
+
+
+def test_a_brush_on_an_axis_filters_every_view(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "parallel")
+    box = page.locator("canvas.parallel").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 54, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 54, box["y"] + 150)
+    page.mouse.move(box["x"] + 54, box["y"] + 230)
+    page.mouse.up()
+    page.wait_for_selector(".filter-bar:has-text('lr')")
+    page.keyboard.press("8")
+    page.wait_for_selector("tr[data-trial]")
+    kept = [int(row.get_attribute("data-trial") or -1) for row in page.query_selector_all("tr[data-trial]")]
+    assert 0 < len(kept) < 24
+    assert min(kept) > 8  # the upper half of the axis, and rates grow with the numbers
+    page.keyboard.press("r")
+    page.wait_for_function("() => document.querySelectorAll('tr[data-trial]').length === 24")
+
+
+def test_the_configuration_is_copied_as_python(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "trial/4")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("button:has-text('Python')")
+    page.wait_for_selector("button:has-text('Copied')")
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert eval(copied) == {"lr": 10 ** (-4 + 4 * 4 / 24), "opt": {"name": "AdamW"}}  # noqa: S307 - what we wrote
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "trial/0"])
+def test_a_view_fits_a_telephone(page: Page, plain_url: str, view: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    open_view(page, plain_url, view)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "trial/0", "trial/2"])
+def test_hostile_names_and_values_are_text(page: Page, hostile_url: str, view: str) -> None:
+    open_view(page, hostile_url, view)
+    count_painted(page)
+    assert page.evaluate("() => window.hacked") is None
+    assert page.query_selector_all("main img, main script, main iframe") == []
+    assert HOSTILE[:20] in page.inner_text("body")
+    assert "\u202e" not in page.inner_text("body")
+
+
+def test_dark_is_chosen_by_key(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "curves")
+    before = page.evaluate("() => getComputedStyle(document.body.parentElement).backgroundColor")
+    page.keyboard.press("t")
+    assert page.evaluate("() => getComputedStyle(document.body.parentElement).backgroundColor") != before
+    assert all(number > 2_000 for number in count_painted(page))
