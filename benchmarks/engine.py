@@ -4,7 +4,7 @@ Run `python benchmarks/engine.py`. Trials take unequal times. *At best* is a bou
 segments could reach, from the search's own trace: what it wants next follows from certain results, and cannot start
 before these are in. *With a barrier* nothing is proposed until all that was proposed has ended, as it was before the
 engine was rebuilt. The first table is simulated, so it is the same on every machine; `--real` also trains on two
-processes.
+processes, and `--large` times the simulation of a study of 10,000 trials on 1,000 devices.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import math
 import os
 import statistics
 import tempfile
+import time
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ def simulate(build: Build, num_devices: int, num_trials: int, seed: int) -> tupl
     devices = [Device(name=f"cpu:{place}") for place in range(num_devices)]
     executor = SimulatedExecutor(devices, lambda config, epoch: {"loss": lose(config, epoch)}, times)
     study = make_study(train, build, seed, executor, None)
-    result = study.run(num_trials)
+    result = study.run(num_trials, watcher=hw.Silence())
     return result.seconds, sum(trial.seconds for trial in result.trials)
 
 
@@ -160,6 +161,32 @@ def show_simulated(num_trials: int) -> Iterator[str]:
             barrier, now, best = (statistics.mean(column) for column in zip(*rows, strict=True))
             of_best = statistics.mean(row[1] / row[2] for row in rows)
             yield f"| {name} | {num_devices} | {barrier:.1%} | **{now:.1%}** | {best:.1%} | {of_best:.1%} |"
+
+
+def show_large(num_trials: int = 10_000, num_devices: int = 1_000) -> Iterator[str]:
+    """Time whole simulated studies, in which devices may flow and lanes are tried."""
+    yield f"\nSimulated, {num_trials} trials on {num_devices} devices, of up to 9 epochs; random search: 3.\n"
+    yield "| search | CPU s | simulated s |"
+    yield "|---|---|---|"
+    for search, num_epochs in (("random", 3), ("asha", 9)):
+        times = SimulatedTimes(
+            epoch_s=lambda config, num_lanes, kind: num_lanes * config["size"], num_epochs=num_epochs
+        )
+        devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(num_devices)]
+        executor = SimulatedExecutor(devices, lambda config, epoch: {"loss": lose(config, epoch)}, times)
+        study = hw.Study(
+            train,
+            space=SPACE,
+            metric="loss",
+            search=search,
+            max_epochs=9,
+            storage=None,
+            executor=executor,
+            callbacks=(),
+        )
+        since = time.process_time()
+        result = study.run(num_trials, watcher=hw.Silence())
+        yield f"| {search} | {time.process_time() - since:.1f} | {result.seconds:.0f} |"
 
 
 def compare(build: Build, num_devices: int, num_trials: int, seed: int) -> tuple[float, float, float]:
@@ -251,11 +278,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=81, help="of the simulated studies; 0 for none")
     parser.add_argument("--real", action="store_true", help="also train on two processes")
+    parser.add_argument("--large", action="store_true", help="also time a simulated study of 10,000 trials")
     parser.add_argument("--real-trials", type=int, default=27)
     parser.add_argument("--real-searches", nargs="*", choices=list(SEARCHES), default=list(SEARCHES))
     arguments = parser.parse_args()
     print(heading("Engine: how busy devices are while a search stops trials early"))
     for line in show_simulated(arguments.trials) if arguments.trials else ():
+        print(line, flush=True)
+    for line in show_large() if arguments.large else ():
         print(line, flush=True)
     if arguments.real:
         with tempfile.TemporaryDirectory() as folder:

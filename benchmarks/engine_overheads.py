@@ -215,10 +215,10 @@ def measure_apart(who: str, peers_python: str) -> dict[str, Costs]:
     return {name: Costs(**costs) for name, costs in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def show_rows(rounds: Sequence[Mapping[str, Mapping[str, Costs]]]) -> Iterator[str]:
+def show_rows(loops: Sequence[str], rounds: Sequence[Mapping[str, Mapping[str, Costs]]]) -> Iterator[str]:
     yield "| loop | lanes | placement, ms | fastest tenth | aim | report of a group, ms | fastest tenth | aim |"
     yield "|---|---|---|---|---|---|---|---|"
-    for who, loop in LOOPS.items():
+    for who, loop in ((who, LOOPS[who]) for who in loops):
         aims = AIMS_MS.get(who, ("", ""))
         for request in loop.timed:
             costs = [each[who][str(request.lanes)] for each in rounds]
@@ -227,7 +227,7 @@ def show_rows(rounds: Sequence[Mapping[str, Mapping[str, Costs]]]) -> Iterator[s
             cells = (*show_ms(placements), aims[0], *show_ms(reports), aims[1])
             yield f"| {who} | {request.lanes} | {' | '.join(cells)} |"
     yield f"\n| loop | {NUM_WHOLE} trials that report once, s | trials run |\n|---|---|---|"
-    for who, loop in LOOPS.items():
+    for who, loop in ((who, LOOPS[who]) for who in loops):
         whole_s = statistics.median(each[who]["whole"].whole_s for each in rounds)
         mark = "" if loop.whole.num_trials == NUM_WHOLE else ", extrapolated"
         yield f"| {who} | {whole_s:.1f}{mark} | {loop.whole.num_trials} |"
@@ -243,6 +243,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peers-python", default=sys.executable, help="an interpreter that has Ray Tune and Optuna")
     parser.add_argument("--loop", choices=list(LOOPS), help="run this one here; what the benchmark itself calls")
+    parser.add_argument("--only", nargs="+", choices=list(LOOPS), default=list(LOOPS), help="leave the others out")
     options = parser.parse_args()
     if options.loop:
         print(json.dumps({name: vars(costs) for name, costs in measure(options.loop).items()}))
@@ -252,11 +253,11 @@ def main() -> None:
     print(heading("What a placement, a report and a trial cost"), flush=True)
     loads, rounds = [], []
     for _ in range(options.repeats):
-        rounds.append({who: measure_apart(who, options.peers_python) for who in LOOPS})
+        rounds.append({who: measure_apart(who, options.peers_python) for who in options.only})
         loads.append(f"{os.getloadavg()[1]:.1f}")
     print(f"{options.repeats} interleaved rounds, one worker each, on {os.cpu_count()} busy cores: the load")
     print(f"was {', '.join(loads)}. Headwater and Optuna write to SQLite files.\n")
-    print("\n".join(show_rows(rounds)), flush=True)
+    print("\n".join(show_rows(options.only, rounds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """What is gained where idle devices go to the trials that hold up the rest: time to a target, and how busy devices are.
 
-    python benchmarks/fluid.py [--seeds 3]
+    python benchmarks/fluid.py [--seeds 3] [--recorded FILE] [--table early late lanes first] [--search ASHA ...]
 
 First 240 configurations of an MLP on the digits are really trained, for their curves and their seconds. Then searches
 run over them on simulated devices: the conductors, searchers and plans are those of any study, only the clock jumps.
-*fifo* is Headwater without Fluid, *fluid* the paper's rules, *ours* the default.
+*fifo* is Headwater without Fluid, *fluid* the paper's rules, *ours* the default. `--recorded` keeps what was trained in
+a file, and goes by it where it is there.
 benchmarks/fluid_real.py trains for real, on two processes.
 """
 
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -38,8 +40,6 @@ RATES = [10 ** (-3 + 0.25 * step) for step in range(12)]
 WIDTHS, BATCHES = (16, 64, 256, 1024), (16, 32, 64, 128, 256)
 NUM_DEVICES = (4, 8, 16, 64)
 NUM_TRIALS = 81
-TARGET_SHARE = 0.9
-"""The target is the accuracy that so large a share of the configurations never comes to."""
 SEARCHES: dict[str, Any] = {
     "PBT": PBT(interval=3, population=16, max_epochs=MAX_EPOCHS),
     "Hyperband": Hyperband(concurrency=1),
@@ -50,8 +50,7 @@ SEARCHES: dict[str, Any] = {
 ALLOCATIONS = ("fifo", "fluid", "ours")
 SCALING = 1.1
 """What each further device costs, as on GPUs of one node; two cores of one CPU scale worse."""
-MINUTES = 60.0
-"""Epochs are taken to be so many times as long as those of the digits: as long as the paper's."""
+START_S, SAVE_S = 2.0, 0.5
 
 Settings = tuple[float, int, int]
 
@@ -62,6 +61,37 @@ class Recorded:
 
     accuracies: tuple[float, ...]
     epoch_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a table is about."""
+
+    title: str
+    share_below: float
+    """The target is what so large a share of the configurations never comes to."""
+    median_epoch_s: float
+    """Epochs are as long as that at the median, and differ as those of the digits do."""
+    is_at_end: bool = False
+    """Whether only a trial that has trained all its epochs can reach the target."""
+    cost_of_lane: float = 1.0
+
+
+SETTINGS = {
+    "early": Setting(title="Short epochs, a target that is reached early", share_below=0.9, median_epoch_s=1.2),
+    "late": Setting(
+        title="Epochs of half a minute, a target that only whole trials reach",
+        share_below=0.97,
+        median_epoch_s=30.0,
+        is_at_end=True,
+    ),
+    "lanes": Setting(
+        title="As the first, where lanes gain: 8 take twice the time of one",
+        share_below=0.9,
+        median_epoch_s=1.2,
+        cost_of_lane=1 / 7,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -76,23 +106,37 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--recorded", type=Path)
+    parser.add_argument("--table", nargs="+", choices=(*SETTINGS, "first"), default=(*SETTINGS, "first"))
+    parser.add_argument("--search", nargs="+", choices=tuple(SEARCHES), default=tuple(SEARCHES))
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(heading("Fluid: devices go to the trials that hold up the rest"))
+    recorded = {} if options.table == ["first"] else load_recorded(options.recorded)
+    for name in options.table:
+        if name in SETTINGS:
+            print(f"\n## {SETTINGS[name].title}\n")
+            print_simulated(recorded, SETTINGS[name], options.search, options.seeds)
+        else:
+            print("\n## A first study, which has to find out what several devices gain\n")
+            print_first_studies(options.seeds)
+
+
+def load_recorded(path: Path | None) -> dict[Settings, Recorded]:
+    """Return what was recorded in an earlier run, or train now and keep it there."""
+    if path is not None and path.exists():
+        rows = json.loads(path.read_text())
+        return {(row[0], row[1], row[2]): Recorded(tuple(row[3]), row[4]) for row in rows}
     recorded = record()
-    for title, gain in (
-        ("Lanes gain nothing, as in the paper", 1.0),
-        ("Lanes gain: 8 take twice the time of one", 1 / 7),
-    ):
-        print(f"\n## {title}\n")
-        print_simulated(recorded, gain, options.seeds)
-    print("\n## A first study, which has to find out what several devices gain\n")
-    print_first_studies()
+    if path is not None:
+        path.write_text(json.dumps([[*key, one.accuracies, one.epoch_s] for key, one in recorded.items()]))
+    return recorded
 
 
-def print_first_studies(num_seeds: int = 5) -> None:
+def print_first_studies(num_seeds: int) -> None:
     """Compare with a queue where trials take 1 to 10 s an epoch, and further devices cost more or less."""
-    print("Time as a share of that in a queue, 3 and 27 trials of up to 27 epochs on 4, 8 and 16 devices.\n")
+    trials = "3 and 27 trials of up to 27 epochs on 4, 8 and 16 devices"
+    print(f"Time as a share of that in a queue, {trials}, {num_seeds} seeds.\n")
     print("| each further device costs | search | mean | worst |\n|---|---|---|---|")
     for devices, search in itertools.product((1.1, 1.15, 1.5, None, 1.99), ("halving", "asha")):
         speeds = Speeds() if devices is None else Speeds(scaling=devices, max_devices=64)
@@ -128,23 +172,26 @@ def run_first(speeds: Speeds, search: str, allocation: str, num_trials: int, num
     return study.run(num_trials=num_trials).seconds
 
 
-def print_simulated(recorded: Mapping[Settings, Recorded], cost_of_lane: float, num_seeds: int) -> None:
-    target = find_target(recorded)
+def print_simulated(
+    recorded: Mapping[Settings, Recorded], setting: Setting, searches: Sequence[str], num_seeds: int
+) -> None:
+    target = find_target(recorded, setting)
     print(f"Minutes to an accuracy of {target:.3f} (share of the time that devices are busy), {num_seeds} seeds.\n")
-    print(
-        "| search | devices | fifo | fluid | ours | ours, times as fast | to the end |\n|---|---|---|---|---|---|---|"
-    )
-    for (name, search), num_devices in itertools.product(SEARCHES.items(), NUM_DEVICES):
-        cells, ends = {}, {}
+    print("| search | devices | fifo | fluid | ours | ours, times as fast | to the end | fluid, to the end |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, num_devices in itertools.product(searches, NUM_DEVICES):
+        cells, ends, search = {}, {}, SEARCHES[name]
         for allocation in ALLOCATIONS:
-            runs = [
-                simulate(recorded, search, num_devices, allocation, cost_of_lane, seed) for seed in range(num_seeds)
-            ]
+            runs = [simulate(recorded, search, num_devices, allocation, setting, seed) for seed in range(num_seeds)]
             cells[allocation] = fmean(run.target_s for run in runs), fmean(run.busy for run in runs)
             ends[allocation] = fmean(run.end_s for run in runs)
         shown = " | ".join(f"{seconds / 60:.1f} ({busy:.0%})" for seconds, busy in cells.values())
-        gain, end = cells["fifo"][0] / cells["ours"][0], ends["fifo"] / ends["ours"]
-        print(f"| {name} | {num_devices} | {shown} | **{gain:.2f}** | {end:.2f} |", flush=True)
+        gain, end, paper = (
+            cells["fifo"][0] / cells["ours"][0],
+            ends["fifo"] / ends["ours"],
+            ends["fifo"] / ends["fluid"],
+        )
+        print(f"| {name} | {num_devices} | {shown} | **{gain:.2f}** | {end:.2f} | {paper:.2f} |", flush=True)
 
 
 def simulate(
@@ -152,22 +199,23 @@ def simulate(
     search: Any,
     num_devices: int,
     allocation: str,
-    cost_of_lane: float,
+    setting: Setting,
     seed: int,
 ) -> Figures:
     """Run a study to its end, and tell when it had reached the target on the way."""
+    scale = setting.median_epoch_s / median(one.epoch_s for one in recorded.values())
 
     def read(config: Mapping[str, Any]) -> Recorded:
         return recorded[config["lr"], config["width"], config["batch_size"]]
 
     def time_epoch(config: Mapping[str, Any], num_lanes: int, kind: str) -> float:
-        return MINUTES * read(config).epoch_s * (1 + cost_of_lane * (num_lanes - 1))
+        return scale * read(config).epoch_s * (1 + setting.cost_of_lane * (num_lanes - 1))
 
     times = SimulatedTimes(
         epoch_s=time_epoch,
         num_epochs=MAX_EPOCHS,
-        start_s=2.0,
-        save_s=0.5,
+        start_s=START_S,
+        save_s=SAVE_S,
         devices=Speeds(scaling=SCALING, max_devices=num_devices),
     )
     devices = [Device(name=f"gpu:{place}", kind="gpu") for place in range(num_devices)]
@@ -187,7 +235,11 @@ def simulate(
             allocation=allocation,
             executor=executor,
             seed=seed,
-            callbacks=[Reaching(find_target(recorded), executor.clock, reached)],
+            callbacks=[
+                Reaching(
+                    find_target(recorded, setting), MAX_EPOCHS if setting.is_at_end else 1, executor.clock, reached
+                )
+            ],
         )
         result = study.run(num_trials=NUM_TRIALS)
         with open_store(Path(folder) / "study.db") as store:
@@ -199,18 +251,19 @@ def simulate(
 class Reaching(hw.Callback):
     """Notes when the target is reached."""
 
-    def __init__(self, target: float, clock: Callable[[], float], reached: list[float]) -> None:
-        self._target, self._clock, self._reached = target, clock, reached
+    def __init__(self, target: float, least_epoch: int, clock: Callable[[], float], reached: list[float]) -> None:
+        self._target, self._least_epoch, self._clock, self._reached = target, least_epoch, clock, reached
 
     def on_reports(self, reports: Sequence[Any]) -> None:
-        if any(report.metrics["accuracy"] >= self._target for report in reports):
+        late = [report for report in reports if report.epoch >= self._least_epoch]
+        if any(report.metrics["accuracy"] >= self._target for report in late):
             self._reached.append(self._clock())
 
 
-def find_target(recorded: Mapping[Settings, Recorded]) -> float:
+def find_target(recorded: Mapping[Settings, Recorded], setting: Setting) -> float:
     """Return the accuracy that is aimed at."""
-    best = sorted(max(one.accuracies) for one in recorded.values())
-    return best[int(TARGET_SHARE * len(best))]
+    best = sorted(one.accuracies[-1] if setting.is_at_end else max(one.accuracies) for one in recorded.values())
+    return best[int(setting.share_below * len(best))]
 
 
 def record() -> dict[Settings, Recorded]:

@@ -1,10 +1,11 @@
 """Whether devices that flow end a study earlier on two real processes, and whether its end can be foreseen.
 
-    python benchmarks/fluid_real.py [--turns 3]
+    python benchmarks/fluid_real.py [--turns 3] [--trials 9] [--epochs 9]
 
-A few epochs are timed: of one trial on one device and on both, and of a group of lanes. The same study then runs on
-simulated devices that take as long, which is the prediction, and for real: without Fluid (fifo) and with it (ours), in
-turns. The processes are there before; the median of the turns is shown.
+A few epochs are timed: of one trial on one device and on both, and of a group of lanes; and what a study takes besides:
+to try group sizes, to open and to end. The same study then runs on simulated devices that take as long, which is the
+prediction, and for real: without Fluid (fifo) and with it (ours), in turns. The processes are there before: a study
+that is not timed starts them. The median of the turns is shown.
 """
 
 from __future__ import annotations
@@ -31,16 +32,27 @@ from headwater.conduct.protocol import Conductor
 from headwater.execute import ProcessExecutor, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
 from headwater.store import open_store
-from headwater.trials import Device, Result
+from headwater.trials import Device, Result, SpanPurpose
 
 NUM_LANES = 3
-NUM_TRIALS = 9
 MAX_EPOCHS = 9
 NUM_PILOT_EPOCHS = 4
 SEARCHES = ("halving", "hyperband")
 ALLOCATIONS = ("fifo", "ours")
+TRAINING = (SpanPurpose.LANES, SpanPurpose.RANKS)
 
 Train = Callable[[hw.Trial], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What studies are run of."""
+
+    name: str
+    function: Train
+    lanes: int | str
+    num_trials: int
+    max_epochs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,20 @@ class Timed:
     """An epoch of a group, with the other device busy too."""
     start_s: float
     """From when a placement is given until its first epoch begins, and what its end takes."""
+    profile_s: float
+    """To try group sizes; 0 where they are given."""
+    besides_s: float
+    """Of a study before its first placement begins and after its last has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """What a short study shows."""
+
+    epoch_s: float
+    start_s: float
+    profile_s: float
+    besides_s: float
 
 
 class StayingExecutor:
@@ -78,89 +104,114 @@ class StayingExecutor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--trials", type=int, default=9)
+    parser.add_argument("--epochs", type=int, default=MAX_EPOCHS, help=f"of a trial, {MAX_EPOCHS} at most")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(heading("Fluid on two processes: without and with, predicted and measured"))
     print("Seconds from `run` to its end; in brackets, by how much the prediction was off.\n")
     print("| function | search | fifo, predicted | fifo | ours, predicted | ours | fifo / ours |")
     print("|---|---|---|---|---|---|---|")
+    sizes = {"num_trials": options.trials, "max_epochs": options.epochs}
+    cases = (
+        Case(name="unfusable", function=train_apart, lanes="auto", **sizes),
+        Case(name="fusable", function=train, lanes=NUM_LANES, **sizes),
+    )
     executor = StayingExecutor(2)
     try:
-        for name, function, lanes in (("unfusable", train_apart, "auto"), ("fusable", train, NUM_LANES)):
-            print_rows(executor, name, function, lanes, options.turns)
+        run(executor, train_apart, search="random", allocation="fifo", lanes=1, num_trials=2, max_epochs=1)
+        for case in cases:
+            for search in SEARCHES:
+                print_row(executor, case, search, options.turns)
     finally:
         executor.executor.close()
 
 
-def print_rows(executor: StayingExecutor, name: str, function: Train, lanes: int | str, num_turns: int) -> None:
-    """Print a row for each search."""
-    for search in SEARCHES:
-        laps: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
-        foreseen: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
-        for _ in range(num_turns):
-            timed = measure(executor, function, lanes if isinstance(lanes, int) else 1)
-            for allocation in ALLOCATIONS:
-                foreseen[allocation].append(predict(timed, search, allocation, lanes))
-                since = time.perf_counter()
-                run(executor, function, search=search, allocation=allocation, lanes=lanes)
-                laps[allocation].append(time.perf_counter() - since)
-        cells = []
+def print_row(executor: StayingExecutor, case: Case, search: str, num_turns: int) -> None:
+    """Print what a search was foreseen to take, and took."""
+    laps: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
+    foreseen: dict[str, list[float]] = {allocation: [] for allocation in ALLOCATIONS}
+    sizes = {"lanes": case.lanes, "num_trials": case.num_trials, "max_epochs": case.max_epochs}
+    for _ in range(num_turns):
+        timed = measure(executor, case)
         for allocation in ALLOCATIONS:
-            predicted, measured = median(foreseen[allocation]), median(laps[allocation])
-            cells += [f"{predicted:.1f}", f"{measured:.1f} ({predicted / measured - 1:+.0%})"]
-        gain = median(laps["fifo"]) / median(laps["ours"])
-        print(f"| {name} | {search} | {' | '.join(cells)} | **{gain:.2f}** |", flush=True)
+            foreseen[allocation].append(predict(timed, case, search, allocation))
+            since = time.perf_counter()
+            run(executor, case.function, search=search, allocation=allocation, **sizes)
+            laps[allocation].append(time.perf_counter() - since)
+    cells = []
+    for allocation in ALLOCATIONS:
+        predicted, measured = median(foreseen[allocation]), median(laps[allocation])
+        cells += [f"{predicted:.1f}", f"{measured:.1f} ({predicted / measured - 1:+.0%})"]
+    gain = median(laps["fifo"]) / median(laps["ours"])
+    print(f"| {case.name} | {search} | {' | '.join(cells)} | **{gain:.2f}** |", flush=True)
 
 
-def measure(executor: StayingExecutor, function: Train, lanes: int) -> Timed:
+def measure(executor: StayingExecutor, case: Case) -> Timed:
     """Time a few epochs of each shape."""
-    pilots = {
-        "lone": time_epochs(executor, function, num_trials=2, allocation="fifo", lanes=1),
-        "wide": time_epochs(executor, function, num_trials=1, allocation="ours", lanes="auto"),
-        "lanes": time_epochs(executor, function, num_trials=2 * lanes, allocation="fifo", lanes=lanes),
-    }
+    function, lanes = case.function, case.lanes
+    size = lanes if isinstance(lanes, int) else 1
+    lone = run_pilot(executor, function, num_trials=2, allocation="fifo", lanes=1)
+    wide = run_pilot(executor, function, num_trials=1, allocation="ours", lanes="auto")
+    fused = run_pilot(executor, function, num_trials=2 * size, allocation="fifo", lanes=size)
+    tried = run_pilot(executor, function, num_trials=case.num_trials, allocation="fifo", lanes=lanes, max_epochs=1)
     return Timed(
-        lone_s=pilots["lone"][0],
-        wide_s=pilots["wide"][0],
-        lanes_s=pilots["lanes"][0],
-        start_s=fmean(start_s for _, start_s in pilots.values()),
+        lone_s=lone.epoch_s,
+        wide_s=wide.epoch_s,
+        lanes_s=fused.epoch_s,
+        start_s=fmean(pilot.start_s for pilot in (lone, wide, fused)),
+        profile_s=tried.profile_s,
+        besides_s=min(pilot.besides_s for pilot in (lone, wide, fused)),
     )
 
 
-def time_epochs(executor: StayingExecutor, function: Train, **settings: Any) -> tuple[float, float]:
-    """Return how long an epoch takes, and how long a placement takes besides."""
-    num_trials = settings.pop("num_trials")
+def run_pilot(executor: StayingExecutor, function: Train, **settings: Any) -> Pilot:
+    """Run a short study, and read from its spans what took how long."""
+    settings = {"max_epochs": NUM_PILOT_EPOCHS, **settings}
     with tempfile.TemporaryDirectory() as folder:
         storage = Path(folder) / "study.db"
-        result = run(
-            executor, function, search="random", storage=storage, name="pilot", max_epochs=NUM_PILOT_EPOCHS,
-            num_trials=num_trials, **settings,
-        )  # fmt: skip
+        since = time.perf_counter()
+        result = run(executor, function, search="random", storage=storage, name="pilot", **settings)
+        run_s = time.perf_counter() - since
         with open_store(storage) as store:
             spans = store.spans(store.study("pilot"))
     epochs = [[report.metrics["seconds"] for report in trial.history] for trial in result.trials]
-    epoch_s = fmean(second for seconds in epochs for second in seconds)
-    span_s = fmean(span.end_s - span.begin_s for span in spans)
-    return epoch_s, max(span_s - fmean(sum(seconds) for seconds in epochs), 0.0)
+    trained = [span.end_s - span.begin_s for span in spans if span.purpose in TRAINING]
+    tried = [span.end_s - span.begin_s for span in spans if span.purpose is SpanPurpose.MEASUREMENT]
+    return Pilot(
+        epoch_s=fmean(second for seconds in epochs for second in seconds),
+        start_s=max(fmean(trained) - fmean(sum(seconds) for seconds in epochs), 0.0),
+        profile_s=sum(tried),
+        besides_s=run_s - max(span.end_s for span in spans) + min(span.begin_s for span in spans),
+    )
 
 
-def predict(timed: Timed, search: str, allocation: str, lanes: int | str) -> float:
+def predict(timed: Timed, case: Case, search: str, allocation: str) -> float:
     """Return when the study ends on simulated devices that take as long as was timed."""
+    lanes = case.lanes
     lane_s = (timed.lanes_s - timed.lone_s) / (lanes - 1) if isinstance(lanes, int) else timed.lone_s
 
     def time_epoch(config: Mapping[str, Any], num_lanes: int, kind: str) -> float:
         return timed.lone_s + lane_s * (num_lanes - 1)
 
     speeds = Speeds(scaling=max(2 * timed.wide_s / timed.lone_s, 1.0), max_devices=2)
-    times = SimulatedTimes(epoch_s=time_epoch, num_epochs=MAX_EPOCHS, start_s=timed.start_s, devices=speeds)
+    times = SimulatedTimes(
+        epoch_s=time_epoch,
+        num_epochs=case.max_epochs,
+        start_s=timed.start_s,
+        profile_s=timed.profile_s,
+        devices=speeds,
+    )
     devices = [Device(name=f"cpu:{place}", kind="cpu") for place in range(2)]
     executor = SimulatedExecutor(devices, lambda config, epoch: {"loss": config["lr"], "seconds": 0.0}, times)
-    return run(executor, never_called, search=search, allocation=allocation, lanes=lanes).seconds
+    sizes = {"lanes": lanes, "num_trials": case.num_trials, "max_epochs": case.max_epochs}
+    result = run(executor, never_called, search=search, allocation=allocation, **sizes)
+    return timed.besides_s + result.seconds
 
 
-def run(executor: Any, function: Train, *, num_trials: int = NUM_TRIALS, **settings: Any) -> Result:
+def run(executor: Any, function: Train, *, num_trials: int, **settings: Any) -> Result:
     """Run a study on an executor."""
-    settings = {"storage": None, "max_epochs": MAX_EPOCHS, **settings}
+    settings = {"storage": None, **settings}
     study = hw.Study(
         function, space={"lr": hw.loguniform(1e-3, 0.3)}, metric="loss", packing=None, executor=executor, **settings
     )

@@ -31,7 +31,7 @@ from headwater.train.config import LaneConfig
 from headwater.train.engines import LaneEngine
 from headwater.train.memory import keep_freed_memory
 from headwater.train.profiling import profile_lanes
-from headwater.train.running import Workshop
+from headwater.train.running import TrainingSetup
 from headwater.trials import Lane
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -276,7 +276,7 @@ def pick(name: str, width: int) -> int:
     """Return the group size that the profile of a study picks."""
     keep_freed_memory()
     work = workloads()[name]
-    profile, ending = profile_lanes(Workshop(training_function(work, width)), list(members_of(128)))
+    profile, ending = profile_lanes(TrainingSetup(training_function(work, width)), list(members_of(128)))
     assert ending is None, ending
     return profile.num_lanes
 

@@ -26,7 +26,7 @@ from torch.utils.data import TensorDataset
 import headwater as hw
 from headwater.train.engines import LaneState
 from headwater.train.ranks import RankGroup, Ranks
-from headwater.train.running import Workshop, run_group
+from headwater.train.running import TrainingSetup, run_group
 from headwater.trials import Decision, Lane, Report, TrialGroup
 
 NUM_WARM = 8
@@ -109,7 +109,7 @@ def work(name: str, num_steps: int, rank: int, num_ranks: int, meeting: str) -> 
     group = RankGroup(Ranks(rank, num_ranks), meeting) if num_ranks > 1 else None
     times: dict[str, float] = {}
     lanes = (Lane(number=0, config={}, seed=0, start_epoch=0),)
-    ending = run_group(Workshop(measure(name, num_steps, times)), TrialGroup(lanes=lanes), Silent(), ranks=group)
+    ending = run_group(TrainingSetup(measure(name, num_steps, times)), TrialGroup(lanes=lanes), Silent(), ranks=group)
     assert not ending.error, ending.error
     assert not ending.notes, ending.notes
     print(json.dumps(times))

@@ -101,7 +101,8 @@ def run_headwater(request: Request) -> Outcome:
             surrogate=None if request.scale is None else hw.Surrogate(scale=request.scale, eager=request.eager),
         )
         begin, cpu_before = time.perf_counter(), time.process_time()
-        result = study.run(num_trials=request.num_trials, time_budget=request.budget_s, watcher=Clock(begin))
+        num_trials = request.num_trials if request.budget_s is None else None  # else nothing but time ends it
+        result = study.run(num_trials=num_trials, time_budget=request.budget_s, watcher=Clock(begin))
         seconds = time.perf_counter() - begin
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(f"{seconds:7.1f} s  end; best {result.best.config}", file=sys.stderr)

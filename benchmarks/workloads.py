@@ -147,12 +147,12 @@ WORKLOADS = {
     "MLP": Workload(
         title="MLP 4 x 1024, Fashion-MNIST, SGD", build=mlp, load=clothes, optimizer=torch.optim.SGD,
         logarithmic={"lr": (1e-3, 0.3)}, even={"momentum": (0.5, 0.99)},
-        num_examples=32768, batch_size=64, steps_per_epoch=48, scale=32,
+        num_examples=32768, batch_size=64, steps_per_epoch=48, scale=64,
     ),
     "Transformer": Workload(
         title="Transformer d = 512, Shakespeare, AdamW", build=Transformer, load=verses, optimizer=torch.optim.AdamW,
         logarithmic={"lr": (1e-4, 1e-2), "weight_decay": (1e-3, 1.0)}, even={},
-        num_examples=4096, batch_size=8, steps_per_epoch=4, scale=8,
+        num_examples=4096, batch_size=8, steps_per_epoch=4, scale=16,
     ),
     "ResNet": Workload(
         title="ResNet-18, CIFAR-10 at 16 x 16, SGD", build=resnet18, load=thumbnails, optimizer=torch.optim.SGD,
