@@ -36,7 +36,7 @@ class DataCopies:
         return str(path)
 
     def remove(self, names: Iterable[str] = ()) -> None:
-        """Remove the copies of these files, of which who has mapped one keeps what is in it, and all that nobody holds."""
+        """Remove the copies of these files, which stay with whoever has mapped them, and all that nobody holds."""
         with _locking() as folder:
             for name in names:
                 self._let_go(name)
