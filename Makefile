@@ -36,7 +36,7 @@ layers: $(STAMP)
 
 # The examples have a target of their own below.
 test: $(STAMP)
-	$(BIN)/pytest -n 2 --ignore=tests/examples
+	.ci/test_twice $(BIN)/pytest -n 2 --durations=25 --ignore=tests/examples
 
 # The record's tests on a PostgreSQL server too, which is installed if need be and runs for as long as they do.
 test-postgresql: $(STAMP)
