@@ -13,7 +13,7 @@ from math import ceil, prod
 from headwater.errors import PlanError
 from headwater.plan.choice import keep_slack
 from headwater.plan.elastic import Holding, Limits, list_options, train_seconds
-from headwater.plan.elastic_plan import ElasticPlan, PlannedStage, next_size
+from headwater.plan.elastic_plan import ElasticPlan, PlannedStage, lay_out, next_size
 from headwater.plan.frontier import plan_exactly
 from headwater.plan.jobs import Instance, Job, JobStage, Part
 from headwater.plan.spot import ALWAYS_ON_DEMAND, FleetChoice, Market
@@ -287,12 +287,12 @@ def plan_rest(job: Job, stage: int, num_left: int, limits: Limits, holding: Hold
     left = replace(job, stages=(rest, *job.stages[stage + 1 :]))
     options = list_options(left)
     if prod(map(len, options)) <= MOST_PLANS:
-        plans = [_lay_out(left, devices, holding) for devices in product(*options)]
+        plans = [lay_out(left, devices, holding).stages for devices in product(*options)]
     else:
         found = plan_exactly(left, limits) or plan_exactly(left, Limits(budget_dollars=limits.budget_dollars))
         found = found or plan_exactly(left, Limits())
         assert found is not None
-        plans = [_lay_out(left, found.devices, holding)]
+        plans = [lay_out(left, found.devices, holding).stages]
     return min(plans, key=lambda plan: _rank(plan, limits))
 
 
@@ -303,22 +303,3 @@ def _rank(plan: Sequence[PlannedStage], limits: Limits) -> tuple[float, float, f
     if limits.deadline_s is None and limits.budget_dollars is not None:
         return over, late, seconds, dollars
     return over, late, dollars, seconds
-
-
-def _lay_out(job: Job, devices: Sequence[int], holding: Holding) -> tuple[PlannedStage, ...]:
-    stages: list[PlannedStage] = []
-    for number, (stage, num_devices) in enumerate(zip(job.stages, devices, strict=True), start=1):
-        after = holding.run_stage(job, stage, num_devices)
-        end = after.release_all(job) if number == len(job.stages) else after
-        stages.append(
-            PlannedStage(
-                num_trials=stage.num_trials,
-                num_epochs=stage.num_epochs,
-                num_devices=num_devices,
-                num_instances=after.num_held,
-                seconds=end.seconds - holding.seconds,
-                cost_dollars=end.cost_dollars - holding.cost_dollars,
-            )
-        )
-        holding = after
-    return tuple(stages)

@@ -58,9 +58,12 @@ class ElasticPlan:
         return sum(stage.cost_dollars for stage in self.stages)
 
 
-def lay_out(job: Job, devices: Sequence[int]) -> ElasticPlan:
-    """Return an allocation of devices as a plan, stage by stage; its sums are those that `predict` gives."""
-    holding = Holding()
+def lay_out(job: Job, devices: Sequence[int], holding: Holding | None = None) -> ElasticPlan:
+    """Return an allocation of devices as a plan, stage by stage; its sums are those that `predict` gives.
+
+    It begins with what is held already, or with nothing.
+    """
+    holding = holding or Holding()
     stages: list[PlannedStage] = []
     for number, (stage, num_devices) in enumerate(zip(job.stages, devices, strict=True), start=1):
         after = holding.run_stage(job, stage, num_devices)
