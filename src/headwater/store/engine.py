@@ -31,8 +31,9 @@ MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
 POSTGRESQL_LOCKED = "55P03"
 
-Insertion: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]]], None]  # Any: a column's value
-"""Appends rows, by column, in a transaction."""
+Cursor: TypeAlias = Any  # Any: the driver's own, of a connection that is in a transaction
+Insertion: TypeAlias = Callable[[Cursor, Sequence[Mapping[str, Any]]], None]  # Any: a column's value
+"""Appends rows, by column."""
 
 _POSSIBLE = "possible are a path ('study.db'), 'sqlite:///study.db', 'memory:' and 'postgresql://user@host/database'"
 
@@ -56,6 +57,11 @@ class Database:
     def is_shared(self) -> bool:
         """Whether other processes can open it too."""
         return self.path is not None or self.writer.dialect.name != "sqlite"
+
+    @property
+    def driver(self) -> Any:  # Any: a module of the DB-API, whose exceptions are its attributes
+        """What speaks to the database, below SQLAlchemy."""
+        return self.writer.dialect.loaded_dbapi
 
     def identify(self) -> str:
         """Return what tells this database from a copy of it: its place, or the server's own number for it."""
@@ -116,15 +122,16 @@ def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Inse
 def prepare_insert(table: Table, engine: Engine, *, once: bool = False) -> Insertion:
     """Return what appends rows to a table, all in one call; with `once`, a row that is there already is left alone.
 
-    The statement is made into text here and now: SQLAlchemy would look at every value of every row.
+    The statement is made into text here and now, for the driver itself: SQLAlchemy would look at every value of every
+    row, and prepare for an answer that an insert has not.
     """
     names = [column.name for column in table.c if column.name != SEQUENCE]
     statement = insert_once(table, engine) if once else insert(table)
     text, arrange = prepare(statement.inline(), engine, names)
 
-    def append(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def append(cursor: Cursor, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
-            connection.exec_driver_sql(text, list(map(arrange, rows)))
+            cursor.executemany(text, list(map(arrange, rows)))
 
     return append
 
@@ -140,17 +147,18 @@ def prepare(
     return str(compiled), itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
 
 
-def explain_failure(error: DBAPIError, database: Database) -> str:
-    """Say what the database refused and what to do about it."""
-    name, reason = database.name, str(error.orig).strip().partition("\n")[0]
-    code = getattr(error.orig, "sqlite_errorname", "")
+def explain_failure(error: Exception, database: Database) -> str:
+    """Say what the database refused and what to do about it; the error is SQLAlchemy's, or the driver's own."""
+    refusal = error.orig if isinstance(error, DBAPIError) else error
+    name, reason = database.name, str(refusal).strip().partition("\n")[0]
+    code = getattr(refusal, "sqlite_errorname", "")
     if code == "SQLITE_NOTADB":
         return f"{name} is not a database; give a file that Headwater wrote, or the path of a new one"
     if code.startswith("SQLITE_READONLY"):
         return f"{name} is read-only, so nothing can be recorded; make the file and its directory writable, or copy it"
     if code.startswith("SQLITE_CANTOPEN"):
         return f"{name} cannot be opened ({reason}); check the permissions of the file and of its directory"
-    if code.startswith("SQLITE_BUSY") or getattr(error.orig, "sqlstate", "") == POSTGRESQL_LOCKED:
+    if code.startswith("SQLITE_BUSY") or getattr(refusal, "sqlstate", "") == POSTGRESQL_LOCKED:
         return f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process and resume"
     if code:
         return f"{name} cannot be used: {reason}; check the disk (space, permissions), then resume the study"
@@ -256,7 +264,7 @@ def _as_sqlite_database(engine: Engine, name: str, *, is_read_only: bool) -> Dat
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+    connection.connection.cursor().execute(connection.get_execution_options().get("begin", "BEGIN"))
 
 
 def _connect_postgresql(url: URL, *, create: bool) -> Database:

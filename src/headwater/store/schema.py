@@ -11,6 +11,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     Table,
     Text,
 )
@@ -72,11 +73,14 @@ TRIALS = Table(
 REPORTS = Table(
     "reports",
     METADATA,
-    Column("study_id", Integer, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("epoch", Integer, primary_key=True, autoincrement=False),
+    Column("study_id", Integer),
+    Column("number", Integer),
+    Column("epoch", Integer, autoincrement=False),
     Column("metrics", Text, nullable=False),
     Column("time", Double, nullable=False),
+    # By epoch first: what a group reports together lies together, and not on as many pages as it has lanes. In records
+    # of earlier versions numbers come first, which nothing depends on.
+    PrimaryKeyConstraint("study_id", "epoch", "number"),
     ForeignKeyConstraint(["study_id", "number"], ["trials.study_id", "trials.number"]),
 )
 

@@ -59,6 +59,7 @@ class Store:
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database = database
         self._clock = clock
+        self._driver = database.driver
         self._add_trials = prepare_insert(TRIALS, database.writer)
         self._add_reports = prepare_insert(REPORTS, database.writer, once=True)
         self._add_transitions = prepare_insert(TRANSITIONS, database.writer)
@@ -202,7 +203,7 @@ class Store:
         numbers = ", ".join(str(lane.number) for lane in lanes[:10])
         conflict = f"cannot add trials {numbers}: study {study_id} has one of them already, or is not in the store"
         with self._writing(conflict, study_id, fence) as connection:
-            self._add_trials(connection, values)
+            self._add_trials(connection.connection.cursor(), values)
 
     def write(self, study_id: int, batch: Batch, *, fence: int | None = None) -> None:
         """Record a batch in one transaction.
@@ -238,10 +239,11 @@ class Store:
         moves = [rows.write_transition(key, move, now) for key, batch, now in batches for move in batch.transitions]
         notes = [rows.write_note(key, note, now) for key, batch, now in batches for note in batch.notes]
         spans = [rows.write_span(key, span) for key, batch, now in batches for span in batch.spans]
-        self._add_reports(connection, reports)
-        self._add_transitions(connection, moves)
-        self._add_notes(connection, notes)
-        self._add_spans(connection, spans)
+        cursor = connection.connection.cursor()
+        self._add_reports(cursor, reports)
+        self._add_transitions(cursor, moves)
+        self._add_notes(cursor, notes)
+        self._add_spans(cursor, spans)
 
     def trials(
         self, study_id: int, decode: Decode | None = None, damaged: list[str] | None = None
@@ -357,16 +359,18 @@ class Store:
                     self._require_lease(connection, study_id, fence)
                 yield connection
                 self._database.require_present()
-        except IntegrityError as error:
+        except (IntegrityError, self._driver.IntegrityError) as error:
             raise refusal(conflict) from error
-        except DBAPIError as error:
+        except (DBAPIError, self._driver.Error) as error:
             raise StoreError(explain_failure(error, self._database)) from error
 
     def _require_lease(self, connection: Connection, study_id: int, fence: int) -> None:
         """Raise unless the lease is still that of this fence; until the transaction ends, nobody can take it."""
-        row = connection.exec_driver_sql(self._find_lease, self._arrange({"study": study_id})).first()
-        if row is None or row.fence != fence:
-            other = "nobody" if row is None else f"process {row.pid} on {row.host}"
+        cursor = connection.connection.cursor()
+        cursor.execute(self._find_lease, self._arrange({"study": study_id}))
+        held, host, pid = cursor.fetchone() or (None, None, None)
+        if held != fence:
+            other = "nobody" if held is None else f"process {pid} on {host}"
             raise StoreError(
                 f"this run has lost its study to {other}, which took over because this one had been silent; it ends "
                 "here, with nothing written since, and the other goes on"
