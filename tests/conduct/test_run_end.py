@@ -81,9 +81,9 @@ def test_where_time_is_kept_for_what_follows_a_group_ends_before_it_would_take_o
 
 def test_a_target_that_is_reached_ends_the_run() -> None:
     run = Run(target=0.5)
-    run.progress.see(Report(number=3, epoch=1, metrics={"loss": 0.6}))
+    run.progress.see([Report(number=3, epoch=1, metrics={"loss": 0.6})])
     assert run.end.find() is None
-    run.progress.see(Report(number=3, epoch=2, metrics={"loss": 0.4}))
+    run.progress.see([Report(number=3, epoch=2, metrics={"loss": 0.4})])
     assert run.end.find() == "trial 3 reached the target of 0.5"
 
 

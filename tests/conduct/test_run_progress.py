@@ -22,7 +22,7 @@ def train(progress: RunProgress, numbers: Sequence[int], epochs: Sequence[int], 
     progress.begin([Lane(number=number, config={}, seed=0) for number in numbers])
     for epoch in epochs:
         for number in numbers:
-            progress.see(Report(number=number, epoch=epoch, metrics={"loss": 1.0}))
+            progress.see([Report(number=number, epoch=epoch, metrics={"loss": 1.0})])
         progress.advance(numbers[0], epoch, len(numbers))
     if status is not None:
         for number in numbers:

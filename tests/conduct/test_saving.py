@@ -62,9 +62,9 @@ def test_without_an_interval_nothing_is_due(tmp_path: Path) -> None:
 def test_who_pauses_is_saved_always_and_who_goes_on_when_it_is_due(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     reports = [report(number, 1.0) for number in range(4)]
-    statuses = {0: Status.PAUSED, 1: Status.STOPPED, 2: Status.RUNNING}
-    assert states.choose_saved(reports, statuses, is_due=False) == [0]
-    assert states.choose_saved(reports, statuses, is_due=True) == [0, 2, 3]
+    leaving = {0: Status.PAUSED, 1: Status.STOPPED}
+    assert states.choose_saved(reports, leaving, is_due=False) == [0]
+    assert states.choose_saved(reports, leaving, is_due=True) == [0, 2, 3]
 
 
 def test_the_weights_of_a_trial_that_ends_are_kept_if_it_is_the_best_so_far(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_resumed_study_compares_with_the_trial_whose_weights_are_kept(tmp_path
 
 def test_a_paused_trial_that_is_dropped_is_kept_if_its_last_value_is_better(tmp_path: Path) -> None:
     states = make_states(tmp_path)
-    states.see(report(1, 0.2))
+    states.see([report(1, 0.2)])
     states.take_saved(save(states, tmp_path, 1))
     assert states.choose_kept([report(0, 0.5)]) == 0
     states.drop(1)
@@ -128,7 +128,7 @@ def test_a_state_goes_when_a_newer_one_is_recorded(tmp_path: Path) -> None:
 def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     for number, loss in ((0, 0.4), (1, 0.6)):
-        states.see(report(number, loss))
+        states.see([report(number, loss)])
     states.take_saved(save(states, tmp_path, 0, 1))
     states.drop(0)
     states.drop(1)
@@ -138,7 +138,7 @@ def test_a_dropped_trial_that_is_the_best_is_kept_apart(tmp_path: Path) -> None:
 
 def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) -> None:
     states = make_states(tmp_path)
-    states.see(report(0, 0.1))
+    states.see([report(0, 0.1)])
     states.take_saved(save(states, tmp_path, 0))
     states.fail(0)
     states.drop(0)
@@ -148,7 +148,7 @@ def test_a_trial_that_fails_after_a_good_report_is_not_the_best(tmp_path: Path) 
 def test_where_no_trial_came_to_its_end_the_best_under_way_is_kept(tmp_path: Path) -> None:
     states = make_states(tmp_path)
     for number, loss in ((0, 0.6), (1, 0.4), (2, 0.5)):
-        states.see(report(number, loss))
+        states.see([report(number, loss)])
     states.take_saved(save(states, tmp_path, 0, 1, 2))
     states.keep_unfinished()
     assert states.files.kept == (1, 1)

@@ -151,8 +151,9 @@ class StudyLog:
 
     def charge(self, numbers: Sequence[int], seconds: float) -> None:
         """Share the time that a group has trained among its trials."""
+        share_s = seconds / max(len(numbers), 1)
         for number in numbers:
-            self._seconds[number] = self._seconds.get(number, 0.0) + seconds / len(numbers)
+            self._seconds[number] = self._seconds.get(number, 0.0) + share_s
 
     def write_start(self, lanes: Sequence[Lane], epoch_of: Callable[[int], int]) -> None:
         """Say that trials are about to train."""

@@ -73,10 +73,11 @@ class RunProgress:
                 self._begun[lane.number] = lane.start_epoch
                 self._num_known_epochs += lane.start_epoch
 
-    def see(self, report: Report) -> None:
-        """Take in a report that has the metric."""
-        self._begun[report.number] = report.epoch
-        self.standings.see(report)
+    def see(self, reports: Sequence[Report]) -> None:
+        """Take in reports that have the metric."""
+        for report in reports:
+            self._begun[report.number] = report.epoch
+            self.standings.see(report)
 
     def advance(self, key: Hashable, epoch: int, num_lanes: int) -> None:
         """Take in where a running group stands; one without lanes has ended."""

@@ -53,7 +53,7 @@ class RunningGroup:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes that are still in it."""
-        return self.select(self.numbers)
+        return self.group.lanes if len(self.numbers) == len(self.group) else self.select(self.numbers)
 
     @property
     def has_shrunk(self) -> bool:

@@ -50,14 +50,16 @@ class TrialStates:
             return epoch % self._every == 0
         return self._every is not None and self._saving_s <= SAVING_SHARE * (self._clock() - self._begin_s)
 
-    def see(self, report: Report) -> None:
-        """Take in what a trial reported last."""
-        self._last[report.number] = report.metrics
+    def see(self, reports: Sequence[Report]) -> None:
+        """Take in what trials reported last."""
+        for report in reports:
+            self._last[report.number] = report.metrics
 
-    def choose_saved(self, reports: Sequence[Report], statuses: Mapping[int, Status], *, is_due: bool) -> list[int]:
+    def choose_saved(self, reports: Sequence[Report], leaving: Mapping[int, Status], *, is_due: bool) -> list[int]:
         """Return which of the trials that reported are to be saved: those that pause, and those that go on if due."""
-        wanted = (Status.PAUSED, Status.RUNNING) if is_due else (Status.PAUSED,)
-        return [one.number for one in reports if statuses.get(one.number, Status.RUNNING) in wanted]
+        if not is_due:
+            return [number for number, status in leaving.items() if status is Status.PAUSED]
+        return [one.number for one in reports if leaving.get(one.number, Status.PAUSED) is Status.PAUSED]
 
     def choose_kept(self, ended: Sequence[Report]) -> int | None:
         """Return the best of the trials that end with these reports, if it is the best so far."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from headwater.store import StudyInfo
-from headwater.trials import Report, Status, TrialRecord
+from headwater.trials import INFEASIBLE, Report, Status, TrialRecord
 
 
 class Standings:
@@ -19,10 +19,9 @@ class Standings:
     def __init__(self, info: StudyInfo, known: Sequence[TrialRecord] = ()) -> None:
         self._objective = info.objective
         self._num_seeds = info.num_seeds
-        self._names = info.objective.names
         self._curves: dict[int, dict[int, Mapping[str, float]]] = {}
         self._metrics: dict[int, Mapping[str, float]] = {}
-        self._merits: dict[int, tuple[float, float]] = {}
+        self._merits: dict[int, tuple[float, float, int]] = {}
         self._failed: set[int] = set()
         self._best: int | None = None
         self._is_stale = False
@@ -41,50 +40,43 @@ class Standings:
     def best(self) -> tuple[int, float] | None:
         """The best trial and its value; of equals, the lowest number."""
         if self._is_stale:
-            self._best = min(filter(self._is_sound, self._metrics), key=self._merit, default=None)
+            self._best = min(filter(self._is_sound, self._metrics), key=self._merits.__getitem__, default=None)
             self._is_stale = False
         return None if self._best is None else (self._best, self._metrics[self._best][self._objective.metric])
 
     def see(self, report: Report) -> None:
         """Take in what a trial, or a replica of one, reported last."""
         trial = report.number // self._num_seeds
-        last = [report.metrics] if self._num_seeds == 1 else self._find_last(trial, report)
-        self._metrics[trial] = {name: fmean(one.get(name, math.nan) for one in last) for name in self._names}
-        self._merits[trial] = self._objective.merit(self._metrics[trial])
-        self._compare(trial)
+        metrics = report.metrics if self._num_seeds == 1 else self._average(trial, report)
+        self._metrics[trial] = metrics
+        self._merits[trial] = merit = (*self._objective.merit(metrics), trial)
+        if trial == self._best:  # all are compared again only where the best may have become worse
+            self._is_stale = True
+        elif not self._is_stale and self._is_sound(trial) and (self._best is None or merit < self._merits[self._best]):
+            self._best = trial
 
     def fail(self, number: int) -> None:
         """Take in that a trial, or a replica of one, has failed."""
         self._failed.add(number // self._num_seeds)
         self._is_stale |= self._best == number // self._num_seeds
 
-    def _find_last(self, trial: int, report: Report) -> Sequence[Mapping[str, float]]:
-        """Take in what a replica reported, and return what all of its trial have at the last epoch that all have."""
+    def _average(self, trial: int, report: Report) -> Mapping[str, float]:
+        """Take in what a replica reported, and return the means of the last epoch that all of its trial have."""
         self._curves.setdefault(report.number, {})[report.epoch] = report.metrics
         first = trial * self._num_seeds
         curves = [self._curves.get(first + replica, {}) for replica in range(self._num_seeds)]
         shared = [reported for reported in curves[0] if all(reported in curve for curve in curves)]
-        return [curve[shared[-1]] for curve in curves] if shared else [{}]
-
-    def _compare(self, trial: int) -> None:
-        """Take in that a trial has another value: all are compared again only where the best may have become worse."""
-        if trial == self._best:
-            self._is_stale = True
-        elif self._is_sound(trial) and not self._is_stale:
-            is_better = self._best is None or self._merit(trial) < self._merit(self._best)
-            self._best = trial if is_better else self._best
+        last = [curve[shared[-1]] for curve in curves] if shared else [{}]
+        return {name: fmean(one.get(name, math.nan) for one in last) for name in self._objective.names}
 
     def _is_sound(self, trial: int) -> bool:
-        return trial not in self._failed and math.isfinite(self._metrics[trial][self._objective.metric])
-
-    def _merit(self, trial: int) -> tuple[float, float, int]:
-        return *self._merits[trial], trial
+        return trial not in self._failed and self._merits[trial][1] < INFEASIBLE
 
     def has_reached(self, target: float) -> bool:
         """Tell whether the best trial is as good as the target, and keeps to the constraints."""
         if self.best is None:
             return False
-        violation, score = self._objective.merit(self._metrics[self.best[0]])
+        violation, score, _ = self._merits[self.best[0]]
         return not violation and score <= self._objective.score(target)
 
 

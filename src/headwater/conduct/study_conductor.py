@@ -295,11 +295,11 @@ class StudyConductor:
         self._log.charge(numbers, event.seconds)
         running.epoch = event.reports[0].epoch
         judgement = self._trials.judge(event.reports, event.seconds)
-        if judgement.saved or judgement.kept is not None:
+        if judgement.awaits_states:
             running.judgement = judgement  # recorded when the states are there
         else:
             self._trials.commit(judgement)
-        staying = [number for number in numbers if number not in judgement.leaving]
+        staying = [number for number in numbers if number not in judgement.leaving] if judgement.leaving else numbers
         self._time_epoch(running, event, len(staying))
         if not judgement.leaving and running.regrouping is None and self.end.find(running) is None:
             running.regrouping = self._choice.decide(self._running[event.key], running, self._running.values())
@@ -311,7 +311,7 @@ class StudyConductor:
             gone = self._part_from(running, staying)
         save = (*judgement.saved, *(number for number in gone if number not in judgement.saved))
         leave = frozenset([*judgement.leaving, *gone])
-        running.numbers = [number for number in numbers if number not in leave]
+        running.numbers = [number for number in numbers if number not in leave] if leave else numbers
         self._flow.note_stand(self._running[event.key], running)
         return Order(leave=leave, save=save, keep=judgement.kept)
 
@@ -328,14 +328,18 @@ class StudyConductor:
 
         A function that starts again forgets its own variables, so that is done only to trials which pause anyway.
         """
-        is_small = 0 < len(staying) < len(running.group)
+        if not running.num_epochs or not (running.regrouping or self._prefers_apart(running, staying)):
+            return []  # without epochs, it would start anew
         lanes = [self._trials.lanes[number] for number in staying]
-        is_alone = is_small and all(lane.until is not None for lane in lanes)
-        is_alone = is_alone and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
-        if not running.num_epochs or not (is_alone or running.regrouping):  # without epochs, it would start anew
-            return []
         running.loners = [replace(lane, start_epoch=running.epoch) for lane in lanes]
         return list(staying)
+
+    def _prefers_apart(self, running: RunningGroup, staying: Sequence[int]) -> bool:
+        """Tell whether lanes that pause anyway are so few by now that each trains faster alone."""
+        if not 0 < len(staying) < len(running.group):
+            return False
+        is_pausing = all(self._trials.lanes[number].until is not None for number in staying)
+        return is_pausing and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
 
     def _hear_saved(self, running: RunningPlacement, group: RunningGroup, event: Saved) -> Order | None:
         if group.judgement is not None:

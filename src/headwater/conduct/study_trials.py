@@ -36,6 +36,11 @@ class Judgement:
     kept: int | None
     """Whose weights are the best so far."""
 
+    @property
+    def awaits_states(self) -> bool:
+        """Whether something is to be saved before it is recorded."""
+        return bool(self.saved) or self.kept is not None
+
 
 class StudyTrials:
     """Knows where every trial stands, opens it from there, and decides what becomes of it.
@@ -71,11 +76,11 @@ class StudyTrials:
         facts = recorder.store.facts(recorder.info.id) if known else {}
         self._copied = {key: fact for key, fact in facts.items() if key.startswith(COPY)}
         self._decided: dict[int, tuple[int, Status]] = {}
+        """The epoch and the status of trials that were decided on, until that is recorded."""
         self._seconds = {record.number: record.seconds for record in known}
         self._objective = recorder.info.objective
         self._bests: dict[int, float] = {}
-        for report in (report for record in known for report in record.history):
-            self._judge(report)
+        self._judge([report for record in known for report in record.history])
 
     def open_more(self, num_waiting: int) -> list[Lane]:
         """Ask the searcher what comes next where few lanes wait, and return what can train now."""
@@ -105,24 +110,34 @@ class StudyTrials:
         return reopened
 
     def judge(self, reports: Sequence[Report], seconds: float = 0.0) -> Judgement:
-        """Decide what becomes of the lanes of a group that report, so many seconds after they reported before."""
-        for report in reports:
-            self._seconds[report.number] = self._seconds.get(report.number, 0.0) + seconds
-        fresh = [report for report in reports if report.epoch > self.epoch_of(report.number)]
-        statuses = {report.number: self._decide_once(report) for report in fresh}
-        failed = [report for report in fresh if statuses[report.number] is Status.FAILED]
-        errors = {report.number: explain_lack(self._metric, report) for report in failed}
-        fresh = [report for report in fresh if report.number not in errors]
-        is_due = self._states.is_due(reports[0].epoch)
-        ended = [one for one in fresh if statuses[one.number].is_final or one.epoch >= self.num_epochs]
-        return Judgement(
+        """Decide what becomes of the lanes of a group that report an epoch, so many seconds after the one before."""
+        if self._limits.trial_timeout is not None:
+            for report in reports:
+                self._seconds[report.number] = self._seconds.get(report.number, 0.0) + seconds
+        epoch = reports[0].epoch
+        fresh = [report for report in reports if epoch > self._epochs.get(report.number, 0)]
+        judged = self._judge(fresh)
+        statuses = {report.number: self._decide_once(report) for report in judged}
+        leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
+        errors = self._explain_failed(fresh, leaving)
+        if errors:
+            fresh = [report for report in fresh if report.number not in errors]
+            judged = [report for report in judged if report.number not in errors]
+        self._log.progress.see(judged)
+        self._states.see(judged)
+        has_ended = epoch >= self.num_epochs
+        ended = [one for one in judged if has_ended or (one.number in leaving and leaving[one.number].is_final)]
+        judgement = Judgement(
             numbers=tuple(report.number for report in reports),
             fresh=tuple(fresh),
-            leaving={number: status for number, status in statuses.items() if status is not Status.RUNNING},
+            leaving=leaving,
             errors=errors,
-            saved=tuple(self._states.choose_saved(reports, statuses, is_due=is_due)),
-            kept=self._states.choose_kept([self._judge(report) for report in ended]),
+            saved=tuple(self._states.choose_saved(reports, leaving, is_due=self._states.is_due(epoch))),
+            kept=self._states.choose_kept(ended),
         )
+        if judgement.awaits_states:  # until then the group can be lost, and report the same again
+            self._decided |= {number: (epoch, status) for number, status in statuses.items()}
+        return judgement
 
     def commit(self, judgement: Judgement, saved: Saved | None = None) -> None:
         """Record what was reported and decided, and tell everybody; the states that go with it are there already."""
@@ -135,8 +150,9 @@ class StudyTrials:
         if saved is not None and saved.kept is not None:  # before it is recorded that its trial has ended
             self._states.files.note_kept(*saved.kept)
         self._recorder.write(judgement.fresh, moves)
-        for number in judgement.numbers:
-            self._decided.pop(number, None)
+        if self._decided:
+            for number in judgement.numbers:
+                self._decided.pop(number, None)
         if saved is not None:
             self._states.take_saved(saved)
         self._log.show_reports(judgement.fresh)
@@ -231,22 +247,14 @@ class StudyTrials:
     def _decide_once(self, report: Report) -> Status:
         """Decide, unless that was done for this report before: its group was lost before it was recorded."""
         epoch, status = self._decided.get(report.number, (0, Status.RUNNING))
-        if epoch != report.epoch:
-            status = self._decide(report)
-            self._decided[report.number] = report.epoch, status
-        return status
+        return status if epoch == report.epoch else self._decide(report)
 
     def _decide(self, report: Report) -> Status:
         """Return the trial's status after this report; without the metric, it has failed."""
         value = report.metrics.get(self._metric)
         if value is None:
-            if self._log.progress.standings.is_empty:
-                raise StudyError(explain_lack(self._metric, report))
             return Status.FAILED
-        judged = self._judge(report)
-        decision = self._searcher.observe(judged)
-        self._log.progress.see(judged)
-        self._states.see(judged)
+        decision = self._searcher.observe(report)
         if not math.isfinite(value) or decision is Decision.STOP:
             return Status.STOPPED
         if self._limits.max_epochs is not None and report.epoch >= self._limits.max_epochs:
@@ -257,9 +265,22 @@ class StudyTrials:
         reached = until is not None and report.epoch >= until
         return Status.PAUSED if reached or decision is Decision.PAUSE else Status.RUNNING
 
-    def _judge(self, report: Report) -> Report:
-        """Return the report with the value that counts."""
-        return report if self._objective.judge == "last" else self._objective.judge_report(report, self._bests)
+    def _explain_failed(self, reports: Sequence[Report], leaving: Mapping[int, Status]) -> dict[int, str]:
+        """Return why trials have failed by what they reported; where none has ever had the metric, the study is wrong.
+
+        Raises:
+            StudyError: It is.
+        """
+        failed = [one for one in reports if leaving.get(one.number) is Status.FAILED] if leaving else []
+        if failed and len(failed) == len(reports) and self._log.progress.standings.is_empty:
+            raise StudyError(explain_lack(self._metric, failed[0]))
+        return {report.number: explain_lack(self._metric, report) for report in failed}
+
+    def _judge(self, reports: Sequence[Report]) -> Sequence[Report]:
+        """Return reports with the values that count."""
+        if self._objective.judge == "last":
+            return reports
+        return [self._objective.judge_report(report, self._bests) for report in reports]
 
     def _is_overdue(self, number: int, timeout: float) -> bool:
         """Tell whether a trial has trained for longer than it may, and say so."""

@@ -40,7 +40,7 @@ class Objective:
 
     def violation(self, metrics: Mapping[str, float]) -> float:
         """Return by how much metrics break the constraints, all taken together; 0 where they keep them."""
-        return sum(max(one.violation(metrics), 0.0) for one in self.constraints)
+        return sum(max(one.violation(metrics), 0.0) for one in self.constraints) if self.constraints else 0.0
 
     def is_kept(self, trial: TrialRecord) -> bool:
         """Tell whether the last report of a trial keeps to the constraints."""
