@@ -96,7 +96,7 @@ def test_a_reader_that_holds_its_transaction_does_not_hold_up_the_writer(tmp_pat
     reader.stdout.readline()
     with open_store(path) as store:
         store.write(study_id, report_all(1))
-        assert store.trial(study_id, 0).epochs == 1
+        assert store.trials(study_id)[0].epochs == 1
     reader.communicate("\n")
     assert reader.returncode == 0
 

@@ -103,29 +103,11 @@ def test_a_trial_is_put_together_from_all_that_was_written_of_it(store: Store, s
     ]
 
 
-def test_one_trial_equals_the_same_trial_among_all(store: Store, study_id: int) -> None:
-    add_trials(store, study_id, 3)
-    store.write(
-        study_id,
-        Batch(
-            reports=tuple(report(n, 1, a=n) for n in range(3)),
-            transitions=tuple(Transition(number=n, status=Status.STOPPED, epoch=1, seconds=n) for n in range(3)),
-            notes=(Note(number=1, kind="k", text="one"), Note(kind="k", text="whole study")),
-        ),
-    )
-    assert [store.trial(study_id, n) for n in range(3)] == store.trials(study_id)
-
-
-def test_an_unknown_trial_is_an_error(store: Store, study_id: int) -> None:
-    with pytest.raises(StoreError, match="has no trial 4"):
-        store.trial(study_id, 4)
-
-
 def test_an_error_is_forgotten_when_a_later_attempt_succeeds(store: Store, study_id: int) -> None:
     add_trials(store, study_id)
     failed = Transition(number=0, status=Status.FAILED, epoch=0, error="out of memory")
     store.write(study_id, Batch(transitions=(failed, Transition(number=0, status=Status.COMPLETED, epoch=1))))
-    record = store.trial(study_id, 0)
+    record = store.trials(study_id)[0]
     assert (record.status, record.error) == (Status.COMPLETED, None)
 
 
@@ -135,7 +117,7 @@ def test_studies_do_not_mix(store: Store, study_id: int) -> None:
         add_trials(store, number_of)
         store.write(number_of, Batch(reports=(report(a=value),), notes=(Note(kind="k", text=str(value)),)))
         store.add_fact(number_of, "lanes", value)
-    assert store.trial(other, 0).metrics == {"a": 2.0}
+    assert store.trials(other)[0].metrics == {"a": 2.0}
     assert [note.text for note in store.notes(other)] == ["2.0"]
     assert store.facts(study_id) == {"lanes": 1.0}
 
@@ -144,27 +126,27 @@ def test_of_two_reports_on_one_epoch_the_first_stays(store: Store, study_id: int
     add_trials(store, study_id)
     store.write(study_id, Batch(reports=(report(a=1.0),)))
     store.write(study_id, Batch(reports=(report(a=2.0), report(epoch=2, a=3.0), report(epoch=2, a=4.0))))
-    assert [entry.metrics["a"] for entry in store.trial(study_id, 0).history] == [1.0, 3.0]
+    assert [entry.metrics["a"] for entry in store.trials(study_id)[0].history] == [1.0, 3.0]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 0.1, 5e-324, 1.7976931348623157e308, 1 / 3])
 def test_floats_come_back_to_the_bit(store: Store, study_id: int, value: float) -> None:
     add_trials(store, study_id)
     store.write(study_id, Batch(reports=(report(a=value),), transitions=()))
-    assert struct.pack("d", store.trial(study_id, 0).metrics["a"]) == struct.pack("d", value)
+    assert struct.pack("d", store.trials(study_id)[0].metrics["a"]) == struct.pack("d", value)
 
 
 def test_whole_numbers_in_metrics_become_floats(store: Store, study_id: int) -> None:
     add_trials(store, study_id)
     store.write(study_id, Batch(reports=(report(a=3),)))
-    assert isinstance(store.trial(study_id, 0).metrics["a"], float)
+    assert isinstance(store.trials(study_id)[0].metrics["a"], float)
 
 
 def test_odd_floats_survive_inside_configurations_and_facts(store: Store, study_id: int) -> None:
     config = {"clip": [1, math.inf, {"x": -math.inf}], "name": "né\0\ud800"}
     store.add_trials(study_id, [Lane(number=0, config=config, seed=0)])
     store.add_fact(study_id, "speed", config)
-    assert store.trial(study_id, 0).config == config
+    assert store.trials(study_id)[0].config == config
     assert store.facts(study_id) == {"speed": config}
 
 
@@ -173,7 +155,7 @@ def test_any_traceback_is_kept_whole(store: Store, study_id: int, text: str) -> 
     add_trials(store, study_id)
     failed = Transition(number=0, status=Status.FAILED, epoch=0, error=text)
     store.write(study_id, Batch(transitions=(failed,), notes=(Note(number=0, kind="k", text=text),)))
-    record = store.trial(study_id, 0)
+    record = store.trials(study_id)[0]
     assert record.error == text
     assert record.notes == (text,)
 
@@ -182,7 +164,7 @@ def test_text_that_no_database_takes_is_escaped(store: Store, study_id: int) -> 
     add_trials(store, study_id)
     failed = Transition(number=0, status=Status.FAILED, epoch=0, error="file \udcff and \0")
     store.write(study_id, Batch(transitions=(failed,)))
-    assert store.trial(study_id, 0).error == "file \\udcff and \\x00"
+    assert store.trials(study_id)[0].error == "file \\udcff and \\x00"
 
 
 def test_configurations_are_decoded_on_request(store: Store, study_id: int) -> None:
@@ -191,7 +173,6 @@ def test_configurations_are_decoded_on_request(store: Store, study_id: int) -> N
 
     add_trials(store, study_id)
     assert store.trials(study_id, decode)[0].config == {"learning_rate": 0.0}
-    assert store.trial(study_id, 0, decode).config == {"learning_rate": 0.0}
 
 
 def test_a_trial_is_added_once(store: Store, study_id: int) -> None:
@@ -206,7 +187,7 @@ def test_a_batch_about_an_unknown_trial_leaves_nothing_behind(store: Store, stud
     stray = Transition(number=9, status=Status.STOPPED, epoch=1)
     with pytest.raises(StoreError, match="lacks a trial that this batch is about; add_trials comes first"):
         store.write(study_id, Batch(reports=(report(a=1.0),), transitions=(stray,)))
-    assert store.trial(study_id, 0).history == ()
+    assert store.trials(study_id)[0].history == ()
 
 
 def test_facts_of_an_unknown_study_are_refused(store: Store) -> None:
@@ -225,7 +206,7 @@ def test_notes_on_the_study_are_not_notes_on_a_trial(store: Store, study_id: int
     notes = (Note(kind="plan", text="8 lanes"), Note(kind="fuse", text="ran apart", number=0))
     store.write(study_id, Batch(notes=notes))
     assert store.notes(study_id) == list(notes)
-    assert store.trial(study_id, 0).notes == ("ran apart",)
+    assert store.trials(study_id)[0].notes == ("ran apart",)
 
 
 def test_the_latest_fact_counts(store: Store, study_id: int) -> None:

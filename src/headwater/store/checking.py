@@ -7,7 +7,7 @@ these functions go.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from headwater.errors import StoreError
@@ -75,15 +75,20 @@ def read_mapping(what: str, value: object) -> dict[str, Any]:  # Any: JSON value
 
 def read_metrics(value: object) -> dict[str, float]:
     """Return the metrics of a report; they may be NaN or infinite."""
-    found: Mapping[str, object] = read_mapping("metrics", value)
+    found: dict[str, Any] = read_mapping("metrics", value)
+    if all(type(item) is float for item in found.values()):
+        return found
     return {name: read_real(f"metric {_show(name)}", item, must_be_finite=False) for name, item in found.items()}
 
 
 def _is_nested_at_most(value: object, depth: int) -> bool:
-    if isinstance(value, dict | list):
-        items = value.values() if isinstance(value, dict) else value
-        return depth > 0 and all(_is_nested_at_most(item, depth - 1) for item in items)
-    return True
+    if type(value) is dict:
+        items: Iterable[object] = value.values()
+    elif type(value) is list:
+        items = value
+    else:
+        return True
+    return depth > 0 and all(type(item) is float or _is_nested_at_most(item, depth - 1) for item in items)
 
 
 def _show(value: object) -> str:

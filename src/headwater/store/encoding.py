@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
 _TAG = "$float"
-_STRICT = json.JSONEncoder(allow_nan=False)
-"""Made once: a record has a text of every report."""
+_FLOATS = frozenset([float])
 
 
 def encode_json(value: Any) -> str:  # Any: a JSON value
@@ -21,17 +20,27 @@ def encode_json(value: Any) -> str:  # Any: a JSON value
         return _STRICT.encode(_tag(value))
 
 
-def encode_numbers(numbers: Mapping[str, float]) -> str:
-    """Write named numbers as `encode_json` does, as floats: there are many of them, and a report waits for each."""
-    floats = {name: float(value) for name, value in numbers.items()}
-    if not all(map(math.isfinite, floats.values())):
-        return encode_json(floats)
-    return f"{{{', '.join([f'{encode_basestring_ascii(name)}: {value!r}' for name, value in floats.items()])}}}"
+def encode_numbers(many: Iterable[Mapping[str, float]]) -> list[str]:
+    """Write named numbers as `encode_json` does, as floats: there are many of them, and a report waits for each.
+
+    The lanes of a group report under the same names, so these are written once.
+    """
+    texts, names, form = [], list[str](), "{}"
+    for numbers in many:
+        if [*numbers] != names:
+            names = [*numbers]
+            form = f"{{{', '.join(encode_basestring_ascii(name).replace('%', '%%') + ': %r' for name in names)}}}"
+        values = tuple(numbers.values())
+        if _FLOATS.issuperset(map(type, values)) and math.isfinite(sum(values)):  # else one of them may not be
+            texts.append(form % values)
+        else:
+            texts.append(encode_json({name: float(value) for name, value in numbers.items()}))
+    return texts
 
 
 def decode_json(text: str) -> Any:  # Any: a JSON value
     """Read what `encode_json` wrote; floats come back exactly."""
-    return json.loads(text, object_hook=_untag if _TAG in text else None)
+    return _TAGGED.decode(text) if _TAG in text else _PLAIN.decode(text)
 
 
 def clean_text(text: str) -> str:
@@ -51,3 +60,9 @@ def _tag(value: Any) -> Any:  # Any: a JSON value
 
 def _untag(mapping: dict[str, Any]) -> Any:  # Any: a JSON value
     return float(mapping[_TAG]) if mapping.keys() == {_TAG} else mapping
+
+
+_STRICT = json.JSONEncoder(allow_nan=False)
+_PLAIN = json.JSONDecoder()
+_TAGGED = json.JSONDecoder(object_hook=_untag)
+"""Made once: a record has a text of every report."""

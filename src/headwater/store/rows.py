@@ -110,15 +110,13 @@ def write_trial(study_id: int, lane: Lane, now: float) -> Values:
     }
 
 
-def write_report(study_id: int, report: Report, now: float) -> Values:
-    """The row of a report."""
-    return {
-        "study_id": study_id,
-        "number": report.number,
-        "epoch": report.epoch,
-        "metrics": encode_numbers(report.metrics),
-        "time": now,
-    }
+def write_reports(study_id: int, reports: Sequence[Report], now: float) -> list[Values]:
+    """The rows of reports."""
+    texts = encode_numbers(report.metrics for report in reports)
+    return [
+        {"study_id": study_id, "number": report.number, "epoch": report.epoch, "metrics": text, "time": now}
+        for report, text in zip(reports, texts, strict=True)
+    ]
 
 
 def write_transition(study_id: int, transition: Transition, now: float) -> Values:
@@ -181,8 +179,8 @@ def read_arrival(number: object, epoch: object, status: object) -> Arrival:
     return Arrival(number=read_whole("number", number), epoch=read_whole("epoch", epoch), status=_read_status(status))
 
 
-def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # Any: see Values
-    """Ask for what `read_trials` puts together, of one trial or of all."""
+def select_trials(study_id: int) -> list[Select[Any]]:  # Any: see Values
+    """Ask for what `read_trials` puts together."""
     wanted = (
         (TRIALS, ("number", "config")),
         (REPORTS, ("number", "epoch", "metrics")),
@@ -192,7 +190,6 @@ def select_trials(study_id: int, number: int | None) -> list[Select[Any]]:  # An
     queries = []
     for table, names in wanted:
         query = select(*(table.c[name] for name in names)).where(table.c.study_id == study_id)
-        query = query if number is None else query.where(table.c.number == number)
         queries.append(query.order_by(*table.primary_key))
     return queries
 
@@ -226,10 +223,10 @@ def read_trials(
 
 
 def _gather(rows: Rows) -> dict[Any, list[Sequence[Any]]]:  # Any: see Values
-    """Return the rows of each trial, without its number."""
+    """Return the rows of each trial."""
     gathered: defaultdict[Any, list[Sequence[Any]]] = defaultdict(list)
-    for number, *values in rows:
-        gathered[number].append(values)
+    for row in rows:
+        gathered[row[0]].append(row)
     return gathered
 
 
@@ -239,7 +236,7 @@ def _read_trial(
     trial = read_whole("number", number)
     stored = read_mapping("config", config)
     status, error, seconds = Status.RUNNING, None, 0.0
-    for name, text, spent in transitions:
+    for _, name, text, spent in transitions:
         status, error = _read_status(name), None if text is None else read_text("error", text)
         seconds += read_time("seconds", spent)
     return TrialRecord(
@@ -248,12 +245,12 @@ def _read_trial(
         status=status,
         history=tuple(
             Report(number=trial, epoch=read_whole("epoch", epoch, 1), metrics=read_metrics(metrics))
-            for epoch, metrics in reports
+            for _, epoch, metrics in reports
         ),
         error=error,
-        notes=tuple(read_text("note", text) for kind, text in notes if kind != ATTRIBUTE),
+        notes=tuple(read_text("note", text) for _, kind, text in notes if kind != ATTRIBUTE),
         seconds=seconds,
-        attributes=_join(read_mapping("attribute", text) for kind, text in notes if kind == ATTRIBUTE),
+        attributes=_join(read_mapping("attribute", text) for _, kind, text in notes if kind == ATTRIBUTE),
     )
 
 
@@ -263,9 +260,10 @@ def _join(attributes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:  # Any: JS
 
 
 def _read_status(name: object) -> Status:
-    if name not in list(Status):
-        raise StoreError(f"its status is {name!r:.40}, where one of {', '.join(Status)} belongs")
-    return Status(str(name))
+    try:
+        return Status(name)  # type: ignore[arg-type]  # what is no text is no status either
+    except ValueError:
+        raise StoreError(f"its status is {name!r:.40}, where one of {', '.join(Status)} belongs") from None
 
 
 def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JSON values

@@ -235,7 +235,7 @@ class Store:
 
     def _insert_batches(self, connection: Connection, batches: Sequence[tuple[int, Batch, float]]) -> None:
         """Insert batches of studies, each with its time."""
-        reports = [rows.write_report(key, report, now) for key, batch, now in batches for report in batch.reports]
+        reports = [row for key, batch, now in batches for row in rows.write_reports(key, batch.reports, now)]
         moves = [rows.write_transition(key, move, now) for key, batch, now in batches for move in batch.transitions]
         notes = [rows.write_note(key, note, now) for key, batch, now in batches for note in batch.notes]
         spans = [rows.write_span(key, span) for key, batch, now in batches for span in batch.spans]
@@ -252,14 +252,9 @@ class Store:
 
         A trial that cannot be read is an error, unless `damaged` takes it.
         """
-        return self._read_trials(study_id, None, decode, damaged)
-
-    def trial(self, study_id: int, number: int, decode: Decode | None = None) -> TrialRecord:
-        """Return one trial."""
-        records = self._read_trials(study_id, number, decode)
-        if not records:
-            raise StoreError(f"study {study_id} has no trial {number}; trials() lists those there are")
-        return records[0]
+        with self._reading() as connection:  # as the driver has the rows: there are many, and they are read once
+            tables = [connection.execute(query).cursor.fetchall() for query in rows.select_trials(study_id)]
+        return rows.read_trials(*tables, decode=decode, damaged=damaged)
 
     def arrivals(self, study_id: int) -> list[Arrival]:
         """Return where segments of trials ended, in the order in which it was recorded."""
@@ -330,12 +325,6 @@ class Store:
         )
         (found,) = self.select(query)
         return {number: (created, created if changed is None else changed) for number, created, changed in found}
-
-    def _read_trials(
-        self, study_id: int, number: int | None, decode: Decode | None, damaged: list[str] | None = None
-    ) -> list[TrialRecord]:
-        tables = self.select(*rows.select_trials(study_id, number))
-        return rows.read_trials(*tables, decode=decode, damaged=damaged)
 
     def select(self, *queries: Select[Any]) -> list[Sequence[Any]]:  # Any: see rows.Values
         """Return what queries find, all of one moment: for the other modules of this package."""

@@ -281,7 +281,7 @@ class LaneEngine:
         if self._roster.halt is not None:
             raise LanesPart(self._roster.halt)
         if isinstance(value, PerLane):
-            return [_number(item) for item in value.values]
+            return [item if type(item) is float else _number(item) for item in value.values]
         if isinstance(value, Tensor) and is_lane_tensor(value):
             if value.numel() != 1:
                 raise TrialError(f"report takes numbers, not a tensor of shape {tuple(value.shape)}; reduce it first")
