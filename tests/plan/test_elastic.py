@@ -152,6 +152,12 @@ def test_a_limit_that_cannot_be_kept_has_no_plan() -> None:
         assert make(HALVING, Limits(deadline_s=60)) is None
 
 
+@pytest.mark.parametrize("limits", [Limits(budget_dollars=0.0), Limits(deadline_s=0.0)])
+def test_where_nothing_is_left_there_is_no_plan(limits: Limits) -> None:
+    assert plan_greedily(HALVING, limits) is None
+    assert plan_exactly(HALVING, limits) is None
+
+
 def test_a_deadline_and_a_budget_hold_together() -> None:
     both = plan_exactly(HALVING, Limits(deadline_s=1800, budget_dollars=14))
     assert both is not None

@@ -159,10 +159,11 @@ def _asks_for_spot(cluster: str | None) -> bool:
 def _read_ec2(path: Path) -> dict[str, Any]:  # Any: what a YAML file holds
     import yaml
 
+    from headwater.cli.yaml_files import read_yaml
     from headwater.cloud.ec2 import Ec2Settings
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise StudyError(f"the cluster {str(path)!r} cannot be read: {' '.join(str(error).split())}") from error
     known = [field.name for field in fields(Ec2Settings) if field.name not in ("kind", "num_devices")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.plan_sources import Asked, Sources, collect_sources, parse_seconds, save_profile
+from headwater.cli.plan_sources import Asked, Sources, collect_sources, parse_dollars, parse_seconds, save_profile
 from headwater.cli.plan_tables import Outcome, describe, draw_tables, show_seconds
 from headwater.cli.terminal import STORAGE_VARIABLE, JsonOption, open_out, print_json, telling_errors
 from headwater.errors import PlanError
@@ -66,7 +66,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     deadline: Annotated[
         str | None, typer.Option(metavar="TIME", help="When to be done, such as 90s, 30m or 1h30m.")
     ] = None,
-    budget: Annotated[float | None, typer.Option(metavar="DOLLARS", help="What may be spent.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="DOLLARS", help="What may be spent, such as 15.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="Draw price and cluster size too.")
     ] = None,
@@ -78,7 +78,10 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     Nothing is launched; only --measure trains, and only here.
     """
     with telling_errors():
-        limits = Limits(deadline_s=None if deadline is None else parse_seconds(deadline), budget_dollars=budget)
+        limits = Limits(
+            deadline_s=None if deadline is None else parse_seconds(deadline),
+            budget_dollars=None if budget is None else parse_dollars(budget),
+        )
         asked = Asked(
             file=file,
             stages=stages,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
+_AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -109,6 +111,18 @@ def parse_seconds(text: str) -> float:
     return total
 
 
+def parse_dollars(text: str) -> float:
+    """Read an amount such as `15`, `14.50` or `$15`.
+
+    Raises:
+        PlanError: That is no amount, or none at all.
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise PlanError(f"{text!r} is no amount to spend; write it as 15 or 14.50")
+    return float(found[1])
+
+
 def save_profile(profile: TimeProfile, path: Path) -> None:
     """Write a profile into a file that --profile reads.
 
@@ -185,13 +199,16 @@ def _find_offers(profile: TimeProfile, known: Mapping[str, Offer], asked: Asked)
 def _read_file(path: Path, what: str, read: Callable[[Mapping[str, Any]], T]) -> T:  # Any: what a YAML file holds
     import yaml
 
+    from headwater.cli.yaml_files import read_yaml
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise PlanError(f"the {what} {str(path)!r} cannot be read: {' '.join(str(error).split())}") from error
     try:
         if not isinstance(content, Mapping):
-            raise PlanError(f"it holds a {type(content).__name__}, and needs names with values; see docs/plan.md")
+            held = "nothing" if content is None else f"a {type(content).__name__}"
+            raise PlanError(f"it holds {held}, and needs names with values; see docs/plan.md")
         return read(content)
     except PlanError as error:
         raise PlanError(f"the {what} {str(path)!r}: {error}") from error

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from headwater.errors import PlanError
+from headwater.plan.given_numbers import read_count, read_mapping, read_number
 from headwater.plan.jobs import Instance
 
 PROVISION_S = 45.0
@@ -119,7 +120,13 @@ def read_offer(values: Mapping[str, Any]) -> Offer:
     Raises:
         PlanError: It makes no sense.
     """
-    return Offer(**_read_values(str(values.get("name", "instance")), values))
+    name = str(values.get("name", "instance"))
+    read = _read_values(name, values)
+    if missing := [key for key in ("devices", "dollars_per_hour") if key not in read]:
+        raise PlanError(f"{name} lacks {' and '.join(missing)}")
+    offer = Offer(**read)
+    offer.rent()  # which refuses what makes no sense
+    return offer
 
 
 def read_table(name: str) -> list[dict[str, str]]:
@@ -128,17 +135,23 @@ def read_table(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
-def _read_values(name: str, values: Mapping[str, Any]) -> dict[str, Any]:  # Any: what a YAML file holds
+def _read_values(name: str, given: Any) -> dict[str, Any]:  # Any: what a YAML file holds
+    values = read_mapping(name, given)
     if unknown := [key for key in values if key not in OFFER_KEYS]:
         raise PlanError(f"{name} has {', '.join(map(repr, unknown))}; it may have {', '.join(OFFER_KEYS)}")
     read: dict[str, Any] = {}
     for key, value in values.items():
+        called = f"{key} of {name}"
         if value in ("", None):
             continue
         if key in _DURATIONS and isinstance(value, Mapping):
-            read |= {key: float(value["mean"]), _DURATIONS[key]: float(value.get("spread", 0.0))}
+            read |= {key: read_number(called, value.get("mean")), _DURATIONS[key]: _read_spread(called, value)}
         elif key in _TEXTS:
             read[key] = str(value)
         else:
-            read[key] = int(value) if key == "devices" else float(value)
+            read[key] = read_count(called, value) if key == "devices" else read_number(called, value)
     return read
+
+
+def _read_spread(name: str, given: Mapping[str, Any]) -> float:
+    return read_number(f"the spread of {name}", given.get("spread", 0.0))

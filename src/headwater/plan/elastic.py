@@ -226,9 +226,8 @@ def _is_step(plan: Prediction, present: Prediction, limits: Limits) -> bool:
 
 def _excess(plan: Prediction, limits: Limits) -> float:
     """Return by what share a plan breaks its limits."""
-    late = 0.0 if limits.deadline_s is None else max(0.0, plan.seconds / limits.deadline_s - 1)
-    dear = 0.0 if limits.budget_dollars is None else max(0.0, plan.cost_dollars / limits.budget_dollars - 1)
-    return late + dear
+    pairs = ((plan.seconds, limits.deadline_s), (plan.cost_dollars, limits.budget_dollars))
+    return sum(max(0.0, value / max(limit, LEAST_GAIN) - 1) for value, limit in pairs if limit is not None)
 
 
 def _merit(plan: Prediction, present: Prediction, limits: Limits) -> tuple[bool, float]:

@@ -13,6 +13,8 @@ from statistics import NormalDist
 from headwater.errors import PlanError
 
 SECONDS_PER_HOUR = 3600.0
+MOST_TRIALS, MOST_EPOCHS, MOST_WIDE = 100_000, 1_000_000_000, 4096
+"""Trials and epochs of a stage, and devices of a trial: with more, no plan would be found in any time."""
 MANY_EPOCHS = 30
 """The sum of more epochs than these is drawn as one normal number."""
 
@@ -40,7 +42,7 @@ class JobStage:
     """Trials that train for so many epochs before the best of them go on.
 
     Raises:
-        PlanError: A number is below one.
+        PlanError: A number is below one, or too large to plan for.
     """
 
     num_trials: int
@@ -54,6 +56,11 @@ class JobStage:
     def __post_init__(self) -> None:
         if self.num_trials < 1 or self.num_epochs < 1:
             raise PlanError(f"a stage of {self.num_trials} trials for {self.num_epochs} epochs; both are at least 1")
+        if self.num_trials > MOST_TRIALS or self.num_epochs > MOST_EPOCHS:
+            raise PlanError(
+                f"a stage of {self.num_trials} trials for {self.num_epochs} epochs; at most {MOST_TRIALS:,} trials and "
+                f"{MOST_EPOCHS:,} epochs can be planned"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ class EpochSeconds:
             for count, seconds in times.items():
                 if count < 1 or not 0 < seconds < math.inf:
                     raise PlanError(f"an epoch takes {seconds} s with {count} {what}; both must be positive")
+        if max(self.by_devices) > MOST_WIDE:
+            raise PlanError(f"an epoch on {max(self.by_devices)} devices; at most {MOST_WIDE:,} can be planned")
         if not 0 <= self.spread < math.inf:
             raise PlanError(f"the spread of an epoch's time is {self.spread}; it must be a share of at least 0")
         points = tuple((math.log(count), math.log(self.by_devices[count])) for count in sorted(self.by_devices))

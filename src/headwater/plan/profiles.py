@@ -10,6 +10,7 @@ from typing import Any
 from headwater.errors import PlanError
 from headwater.plan.catalogue import Offer, read_offer
 from headwater.plan.estimates import Ability, Work, compare_kinds, estimate_epoch, load_abilities, recognise_kind
+from headwater.plan.given_numbers import read_count, read_mapping, read_number, read_numbers
 from headwater.plan.jobs import AT_ONCE, Billing, Duration, EpochSeconds, Instance
 
 NEEDED = (
@@ -112,12 +113,7 @@ def read_profile(content: Mapping[str, Any]) -> TimeProfile:  # Any: what a YAML
     Raises:
         PlanError: It says something that makes no sense, or lacks something.
     """
-    try:
-        return _read(content)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        if isinstance(error, PlanError):
-            raise
-        raise PlanError(f"it needs {NEEDED}; reading it ended with {error!r}") from error
+    return _read(content)
 
 
 def write_profile(profile: TimeProfile) -> dict[str, Any]:  # Any: JSON values
@@ -149,35 +145,55 @@ def _read(content: Mapping[str, Any]) -> TimeProfile:
     billing = content.get("billing", "instance")
     if billing not in list(Billing):
         raise PlanError(f"its billing is {billing!r}; it must be 'instance' or 'function'")
-    most = content.get("max_instances")
-    flops = content.get("flops_per_epoch")
-    given = content.get("instance")
-    device = content.get("device")
+    most, device = content.get("max_instances"), content.get("device")
+    work = _read_work(content)
+    widths = read_mapping("widths", content.get("widths", {}))
     return TimeProfile(
-        epoch_seconds=_read_epochs(content) if flops is None or "seconds_per_epoch" in content else None,
-        start_up=_read_duration(content.get("start_up_s", 0.0)),
-        checkpoint=_read_duration(content.get("checkpoint_s", 0.0)),
+        epoch_seconds=_read_epochs(content) if work is None or "seconds_per_epoch" in content else None,
+        start_up=_read_duration("start_up_s", content),
+        checkpoint=_read_duration("checkpoint_s", content),
         device=None if device is None else str(device),
-        work=None if flops is None else Work(float(flops), float(content.get("bytes_per_epoch", 0.0))),
-        offer=None if given is None else read_offer({"provision_s": 0.0, "initialise_s": 0.0, **given}),
+        work=work,
+        offer=_read_own_offer(content.get("instance")),
         billing=Billing(billing),
-        max_instances=None if most is None else int(most),
-        by_scale={int(scale): _read_epochs(times) for scale, times in content.get("widths", {}).items()},
+        max_instances=None if most is None else read_count("max_instances", most),
+        by_scale={read_count("a scale of widths", scale): _read_epochs(times) for scale, times in widths.items()},
     )
 
 
-def _read_epochs(content: Mapping[str, Any]) -> EpochSeconds:
+def _read_own_offer(given: Any) -> Offer | None:  # Any: what a YAML file holds
+    """Return what a profile says of its instance; what takes no time, it need not say."""
+    if given is None:
+        return None
+    values = {key: value for key, value in read_mapping("instance", given).items() if value is not None}
+    return read_offer({"provision_s": 0.0, "initialise_s": 0.0, **values})
+
+
+def _read_work(content: Mapping[str, Any]) -> Work | None:
+    flops, moved = (content.get(key) for key in ("flops_per_epoch", "bytes_per_epoch"))
+    if flops is None:
+        return None
+    return Work(read_number("flops_per_epoch", flops), read_number("bytes_per_epoch", moved or 0.0))
+
+
+def _read_epochs(given: Any) -> EpochSeconds:  # Any: as above
+    content = read_mapping("a width", given)
+    if "seconds_per_epoch" not in content:
+        raise PlanError(f"it needs {NEEDED}")
     seconds, by_lanes = (
-        {int(count): float(value) for count, value in given.items()}
-        for given in (content["seconds_per_epoch"], content.get("seconds_per_epoch_by_lanes", {}))
+        read_numbers(key, content.get(key, {})) for key in ("seconds_per_epoch", "seconds_per_epoch_by_lanes")
     )
-    return EpochSeconds(by_devices=seconds, by_lanes=by_lanes, spread=float(content.get("spread", 0.0)))
+    return EpochSeconds(by_devices=seconds, by_lanes=by_lanes, spread=read_number("spread", content.get("spread", 0.0)))
 
 
-def _read_duration(given: Any) -> Duration:  # Any: a number, or a mean with its spread
+def _read_duration(name: str, content: Mapping[str, Any]) -> Duration:
+    given = content.get(name, 0.0)  # a number, or a mean with its spread
     if isinstance(given, Mapping):
-        return Duration(float(given["mean"]), float(given.get("spread", 0.0)))
-    return Duration(float(given))
+        return Duration(
+            read_number(f"the mean of {name}", given.get("mean")),
+            read_number(f"the spread of {name}", given.get("spread", 0.0)),
+        )
+    return Duration(read_number(name, given))
 
 
 def _round(value: float) -> float:
