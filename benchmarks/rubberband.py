@@ -30,6 +30,8 @@ SPOT = replace(
     load_catalogue()["p3.8xlarge"].rent(is_spot=True), provision_s=15.0, initialise_s=15.0, name="p3.8xlarge"
 )
 MOST_DEVICES = 16
+TIGHT = (1.1, 1.25, 1.5)
+"""Deadlines, as multiples of what the fastest cluster of one size takes."""
 LANES = {2: 1.2, 4: 1.5, 8: 2.3, 16: 4.0}
 """How many times longer an epoch of so many lanes takes than one of a trial alone: assumed, not measured on a GPU."""
 
@@ -42,6 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     print_deadlines()
     print_schedule()
+    print_tightness()
     print_models()
     print_stragglers()
     print_data_prices()
@@ -82,6 +85,30 @@ def print_schedule() -> None:
         width = job.devices_per_trial(stage, devices)
         print(f"| {begin}-{begin + stage.num_epochs} | {stage.num_trials} | {width} | {instances} |")
         begin += stage.num_epochs
+
+
+def print_tightness() -> None:
+    """Show where the aim of 34 % is within reach: near the fastest cluster of one size, however machines scale."""
+    print(
+        "\n## How tight a deadline is: the job of Table 2, by what a further machine adds and how long an epoch takes\n"
+    )
+    print("| adds | epoch | fastest of one size | 20 min: static | exact | saved ", end="")
+    print("| " + " | ".join(f"{factor:g} times the fastest: static | exact | saved" for factor in TIGHT) + " |")
+    print("|---" * (6 + 3 * len(TIGHT)) + "|")
+    for share, seconds in ((0.1, 111.0), (0.25, 111.0), (0.5, 111.0), (1.0, 111.0), (0.25, 160.0), (0.25, 200.0)):
+        job = make_halving(32, 1, 50, 3, scale_in_nodes(seconds, share=share))
+        fastest_s = find_fastest_static(job).seconds
+        cells = [f"{share:g}", f"{seconds:g} s", f"{fastest_s / 60:.1f} min"]
+        for deadline_s in (1200.0, *(factor * fastest_s for factor in TIGHT)):
+            static, exact = (plan(job, Limits(deadline_s=deadline_s)) for plan in (plan_static, plan_exactly))
+            cells += [price(static), price(exact), compare(static, exact)[0]]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print("\nEvery plan under *exact* is the best there is at these times, by `plan_exactly`, so less cannot be paid.")
+
+
+def find_fastest_static(job: Job) -> Prediction:
+    sizes = sorted({count for stage in job.stages for count in job.list_allocations(stage)})
+    return min((predict(job, [size] * len(job.stages)) for size in sizes), key=lambda plan: plan.seconds)
 
 
 def print_models() -> None:
@@ -224,10 +251,10 @@ def make_halving(num_trials: int, first: int, most: int, reduction: int, seconds
     return Job(stages=stages, epoch_seconds=seconds, instance=P3_8XLARGE)
 
 
-def scale_in_nodes(first: float, *, spread: float = 0.0) -> EpochSeconds:
+def scale_in_nodes(first: float, *, spread: float = 0.0, share: float = 0.25) -> EpochSeconds:
     """Nearly linear inside an instance of four devices, weak beyond."""
     inside = {count: first / count**0.9 for count in (1, 2, 3, 4)}
-    beyond = {count: inside[4] / (1 + 0.25 * (count / 4 - 1)) for count in range(5, 33)}
+    beyond = {count: inside[4] / (1 + share * (count / 4 - 1)) for count in range(5, 33)}
     return EpochSeconds(by_devices={**inside, **beyond}, spread=spread)
 
 

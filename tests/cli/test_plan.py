@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
@@ -192,6 +193,47 @@ def test_a_study_is_planned_by_a_measurement_which_is_kept(empty_place: Path) ->
     again = json.loads(_plan_study("--instance", "mine", "--profile", "times.yaml", "--json").stdout)
     assert again["exact"]["cost_dollars"] == pytest.approx(first["exact"]["cost_dollars"], rel=1e-3)
     assert not (empty_place / "headwater.db").exists()
+
+
+WIDE_STUDY = """
+import torch
+import headwater as hw
+from pathlib import Path
+
+INPUTS = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+
+def train(trial):
+    layers = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Linear(16, 16), torch.nn.Linear(16, 1))
+    model = trial.prepare_model(layers)
+    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+    for epoch in trial.epochs(9):
+        if epoch == 1:
+            Path(f"width-{model[0].out_features}").touch()
+        optimizer.zero_grad()
+        loss = model(INPUTS).square().mean()
+        loss.backward()
+        optimizer.step()
+        trial.report(loss=loss.item())
+
+study = hw.Study(train, space={"lr": hw.loguniform(1e-3, 0.1)}, metric="loss", search="halving", max_epochs=9,
+                 surrogate=hw.Surrogate(scale=4, min_width=4), executor="inline")
+NUM_TRIALS = 9
+"""
+
+
+def test_a_surrogate_study_is_measured_at_every_width_that_it_trains(empty_place: Path) -> None:
+    _write_study(empty_place)
+    (empty_place / "my_study.py").write_text(WIDE_STUDY)
+    measured = _plan_study("--instance", "mine", "--measure", "--save-profile", "times.yaml", "--json")
+    assert measured.exit_code == 0, measured.stderr
+    assert {path.name for path in empty_place.glob("width-*")} == {"width-4", "width-8", "width-16"}
+    saved = yaml.safe_load((empty_place / "times.yaml").read_text())
+    assert set(saved["widths"]) == {4, 2}
+    assert all(times["seconds_per_epoch"][1] > 0 for times in (saved, *saved["widths"].values()))
+    first = json.loads(measured.stdout)
+    again = json.loads(_plan_study("--instance", "mine", "--profile", "times.yaml", "--json").stdout)
+    assert [stage["num_trials"] for stage in first["stages"]] == [9, 3, 1, 6, 1]
+    assert again["exact"]["cost_dollars"] == pytest.approx(first["exact"]["cost_dollars"], rel=1e-3)
 
 
 def test_a_study_without_a_record_says_what_to_do(empty_place: Path) -> None:

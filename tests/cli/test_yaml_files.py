@@ -19,5 +19,5 @@ def test_values_and_merged_names_are_read(tmp_path: Path) -> None:
 def test_a_name_that_is_there_twice_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\nb: {c: 1, c: 2}\n")
-    with pytest.raises(yaml.YAMLError, match="'c' is there twice(?s:.)*line 2"):
+    with pytest.raises(yaml.YAMLError, match=r"'c' is there twice(?s:.)*line 2"):
         read_yaml(path)

@@ -16,7 +16,7 @@ def read_yaml(path: Path) -> Any:  # Any: whatever the file holds
         UnicodeDecodeError: It is no text.
         yaml.YAMLError: It is no YAML, or has a name twice.
     """
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueLoader)  # noqa: S506 - a safe loader
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueLoader)
 
 
 class _UniqueLoader(yaml.SafeLoader):

@@ -158,11 +158,14 @@ class TransferConductor:
         return str(self._steps.name)
 
     def list_lanes(self) -> list[Lane] | None:
-        """Return the lanes of the part at hand; nothing while it is measured what comes, or it is about to."""
+        """Return the lanes of the part at hand; nothing while it is measured what comes, or it is about to.
+
+        A part that has no lane left is concluded when a device is idle, so until then devices are still needed.
+        """
         if self._active is None:
             return []
         lanes = self._active.conductor.list_lanes() if isinstance(self._active, Stage) else None
-        return lanes or ([] if lanes is not None and self._is_target else None)
+        return lanes or None
 
     @property
     def part(self) -> Part:
