@@ -13,6 +13,7 @@ from headwater.report.numbers import show_number
 
 WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 54
+SHORT = 1e5
 LETTER = 6.4
 """How wide a letter is, about."""
 INK, GREY, LINE, BLUE = "#1b2127", "#5d6872", "#dfe4e7", "#0b6a99"
@@ -62,8 +63,10 @@ class Axis:
         return [place * step for place in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
     def show(self, value: float) -> str:
-        """Write a value of the axis."""
-        return self.words[round(value)][:12] if self.words else show_number(value, 3)
+        """Write a value of the axis; whole numbers as such, as long as they are short."""
+        if self.words:
+            return self.words[round(value)][:12]
+        return f"{value:.0f}" if value.is_integer() and abs(value) < SHORT else show_number(value, 3)
 
     def aired(self) -> Axis:
         """Return it with some air at both ends."""

@@ -113,6 +113,6 @@ def _draw_legend(spending: Spending) -> Iterator[str]:
     lines = [("planned", ORANGE), ("actual", BLUE)]
     lines += [("of these on demand", GREY)] if spending.spot_dollars is not None else []
     for place, (word, colour) in enumerate(lines):
-        x = LEFT + 300 + 90 * place
-        yield f'<line x1="{x}" x2="{x + 20}" y1="16" y2="16" stroke="{colour}" stroke-width="2"/>'
-        yield text(x + 25, 20, word, colour=INK)
+        x, y = LEFT + 90 * place, HEIGHT - 14
+        yield f'<line x1="{x}" x2="{x + 20}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2"/>'
+        yield text(x + 25, y, word, colour=INK)
