@@ -84,7 +84,7 @@ def test_a_wish_that_is_damaged_is_not_heard(store: Store, change: dict[str, Any
 
 
 def test_a_run_shows_its_devices_to_others(store: Store) -> None:
-    pool = DevicePool(names=("cpu:0",), leaving=("cpu:1",), num_there=4, fixed="why")
+    pool = DevicePool(names=("cpu:0",), leaving=("cpu:1",), num_there=4, fixed="why", spare=("cpu:2",), limit="no more")
     work = {"cpu:1": DeviceWork(purpose=Purpose.TRAIN, trials=(3, 4))}
     shown = ShownDevices(pool=pool, work=work, num_heard=7)
     with Lease(store, store.study()) as lease:

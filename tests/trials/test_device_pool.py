@@ -36,3 +36,11 @@ def test_what_cannot_change_does_not() -> None:
     pool = DevicePool(names=("a", "b"), fixed="they are a cluster's")
     assert pool.change(DeviceWish(num_more=1)) is pool
     assert pool.change(DeviceWish(gone=("a",))) is pool
+
+
+def test_where_there_is_a_limit_only_those_come_that_have_left() -> None:
+    pool = DevicePool(names=("a/cpu:0", "b/cpu:0"), leaving=("c/cpu:0",), spare=("d/cpu:0",), limit="no more")
+    again = pool.change(DeviceWish(num_more=9))
+    assert (again.names, again.leaving, again.spare) == (("a/cpu:0", "b/cpu:0", "c/cpu:0", "d/cpu:0"), (), ())
+    gone = pool.change(DeviceWish(gone=("a/cpu:0",)))
+    assert (gone.names, gone.leaving, gone.spare) == (("b/cpu:0",), ("a/cpu:0", "c/cpu:0"), ("d/cpu:0",))

@@ -121,6 +121,8 @@ def _check_wish(run: _Run, wish: DeviceWish) -> None:
     pool, name = run.wished, run.info.name
     if pool.fixed:
         raise StudyError(f"the devices of study {name!r} stay as they are: {pool.fixed}")
+    if pool.limit and wish.num_more > pool.num_away:
+        raise StudyError(f"{_count_more(wish.num_more, pool.num_away)} to study {name!r}: {pool.limit}")
     there = ", ".join(pool.names)
     for device in wish.gone:
         if device in pool.names:
@@ -139,6 +141,11 @@ def _check_wish(run: _Run, wish: DeviceWish) -> None:
             f"study {name!r} has {len(pool.names)} devices, and its machine {pool.num_there} of kind {pool.kind}; "
             f"{wish.num_more} more cannot come"
         )
+
+
+def _count_more(num_asked: int, num_away: int) -> str:
+    asked = "1 more device" if num_asked == 1 else f"{num_asked} more devices"
+    return f"{asked} cannot come, but for {num_away} that had to go," if num_away else f"{asked} cannot come"
 
 
 def _confirm(run: _Run, wish: DeviceWish) -> str:

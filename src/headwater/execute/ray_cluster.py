@@ -25,7 +25,7 @@ from headwater.execute.lines import QueueLine
 from headwater.execute.ray_connection import Ref, import_ray, name_node
 from headwater.execute.serving import Answer, BriefMessage, Message, Raised, RunMessage, encode_groups, serve
 from headwater.space import Space
-from headwater.trials import Device, Order, Placement
+from headwater.trials import Device, DevicePool, Order, Placement
 
 LOOK_EVERY_S = 1.0
 """So often is it seen which nodes are there."""
@@ -56,6 +56,8 @@ class WorkerPool:
         self._nodes: dict[str, Mapping[str, Any]] = {}  # Any: as Ray describes nodes
         self._leaving: set[str] = set()
         """The names of nodes that are about to go, and are given nothing new."""
+        self._unwanted: dict[str, str] = {}
+        """The devices that somebody wished to go, left or not, and their nodes."""
         self._copied: set[str] = set()
         """The nodes that have copies of files of this process."""
         self._look_s = 0.0
@@ -75,10 +77,35 @@ class WorkerPool:
 
     def list_idle(self) -> list[Device]:
         """Return the devices that nothing runs on."""
-        placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
-        busy = {name for placement in placements for name in placement.devices}
+        shut = self._list_busy() | self._unwanted.keys()
         staying = [worker for worker in self._workers.values() if self._name(worker.node) not in self._leaving]
-        return [worker.device for worker in staying if worker.device.name not in busy]
+        return [worker.device for worker in staying if worker.device.name not in shut]
+
+    def show(self) -> DevicePool:
+        """Return the devices that there are, and those that somebody wished to go."""
+        return DevicePool(
+            names=tuple(name for name in self._workers if name not in self._unwanted),
+            leaving=tuple(name for name in self._unwanted if name in self._workers),
+            spare=tuple(name for name in self._unwanted if name not in self._workers),
+            kind=self._kind,
+        )
+
+    def want(self, names: Collection[str]) -> list[str]:
+        """Have these of the devices that are shown, and no others; return which are to go."""
+        gone = [name for name in self._workers if name not in names and name not in self._unwanted]
+        again = [name for name in self._unwanted if name in names]
+        self._unwanted |= {name: self._workers[name].node for name in gone}
+        for name in again:
+            del self._unwanted[name]
+        if again:
+            self._look_now()
+        return gone
+
+    def part_from_unwanted(self) -> None:
+        """Give up the devices that are to go and on which nothing trains any more."""
+        busy = self._list_busy()
+        for name in [name for name in self._unwanted if name in self._workers and name not in busy]:
+            self.drop(self._workers[name])
 
     def see_nodes(self) -> dict[str, bool]:
         """Return which nodes have joined, by what the cluster that they come from calls them, and whether they work."""
@@ -177,7 +204,8 @@ class WorkerPool:
         self._copied.add(node)
 
     def forget(self, files: Sequence[str]) -> None:
-        """Let the workers forget the studies of a run, and remove the files that were copied for them."""
+        """Let the workers forget a run: what was wished of them, its studies, and the files that were copied."""
+        self._unwanted.clear()
         by_node = {worker.node: worker for worker in sorted(self._workers.values(), key=lambda one: one.is_started)}
         calls = [by_node[node].actor.forget.remote(files) for node in self._copied & by_node.keys()]
         if calls:
@@ -193,8 +221,13 @@ class WorkerPool:
         self._remove(self._asked)
         self._workers, self._asked = {}, []
 
+    def _list_busy(self) -> set[str]:
+        placements = [worker.placement for worker in self._workers.values() if worker.placement is not None]
+        return {name for placement in placements for name in placement.devices}
+
     def _look_now(self) -> None:
         self._nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        self._unwanted = {name: node for name, node in self._unwanted.items() if node in self._nodes}
         for group in list(self._asked):
             about = self._ray.util.placement_group_table(group)
             if about["state"] == "CREATED":
@@ -219,10 +252,11 @@ class WorkerPool:
         return self._ray.cluster_resources(), self._ray.available_resources()
 
     def _count_wanted(self) -> int:
+        num_spare = len(self._unwanted.keys() - self._workers.keys())
         if self._num_workers is not None:
-            return self._num_workers
+            return max(1, self._num_workers - num_spare)
         staying = [node for name, node in self._nodes.items() if self._name(name) not in self._leaving]
-        return max(1, sum(int(node["Resources"].get(self._resource, 0)) for node in staying))
+        return max(1, sum(int(node["Resources"].get(self._resource, 0)) for node in staying) - num_spare)
 
     def _name(self, node: str) -> str:
         about = self._nodes.get(node)
@@ -231,7 +265,7 @@ class WorkerPool:
     def _add(self, group: Ref, node: str) -> None:
         host = self._nodes[node]["NodeManagerHostname"] if node in self._nodes else "node"
         names = (f"{host}-{node[:6]}/{self._kind}:{place}" for place in count())
-        name = next(name for name in names if name not in self._workers)
+        name = next(name for name in names if name not in self._workers and name not in self._unwanted)
         kind = name_kind(self._kind, self._nodes.get(node, {}).get("Resources", {}))
         self._workers[name] = RayWorker(Device(name=name, kind=kind), node, group)
 

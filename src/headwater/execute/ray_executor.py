@@ -16,14 +16,11 @@ from headwater.execute.sending import find_data_file
 from headwater.execute.serving import QUIET, BriefMessage, Idle, Message, Raised, Ready, RunMessage, Told
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder, is_on_network
-from headwater.trials import Device, DevicePool, Lost, Placement
+from headwater.trials import Device, Lost, Placement
 
-FIXED = (
-    "it trains on a Ray cluster; add a node with `ray start --address=...`, and it is used from its next report on, or "
-    "end one with `ray stop`, and what it trained goes on elsewhere from what was saved"
-)
-"""Why nobody can wish for other devices."""
+ALL = "it trains on all of a Ray cluster; add a node with `ray start --address=...`, and it is used in a second or so"
 COUNTED = "it trains on {} workers of a Ray cluster, as it was told; stop it, and resume it with another --devices"
+"""Why nobody can wish for more devices."""
 KEPT = "its nodes come and go by a plan; end it with headwater stop, and resume it with another"
 
 
@@ -118,15 +115,21 @@ class RayExecutor:
 
     def _place(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         """Start what the conductor has for idle devices."""
-        names = tuple(worker.device.name for worker in pool.workers)
-        fixed = FIXED if self._num_workers is None else COUNTED.format(self._num_workers)
-        fixed = fixed if self._keeper is None else KEPT
-        conductor.want_devices(DevicePool(names=names, kind=self._kind, fixed=fixed))
+        self._follow(conductor, pool)
         if self._keeper is not None:
             self._keeper.tend(conductor, pool)
         idle = pool.list_idle()
         for placement in conductor.place(idle) if idle else ():
             sent.start(placement)
+
+    def _follow(self, conductor: Conductor, pool: WorkerPool) -> None:
+        """Have the devices that the conductor wants; what is to go leaves when what trains there has left."""
+        limit = ALL if self._num_workers is None else COUNTED.format(self._num_workers)
+        seen = replace(pool.show(), fixed="" if self._keeper is None else KEPT, limit=limit)
+        gone = pool.want(conductor.want_devices(seen))
+        if gone:
+            conductor.regroup(gone)
+        pool.part_from_unwanted()
 
     def _hear(self, worker: RayWorker, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""

@@ -49,6 +49,8 @@ class ShownDevices:
             "kind": pool.kind,
             "there": pool.num_there,
             "fixed": pool.fixed,
+            "spare": list(pool.spare),
+            "limit": pool.limit,
             "work": {
                 name: {"purpose": one.purpose.value, "trials": list(one.trials)} for name, one in self.work.items()
             },
@@ -103,6 +105,8 @@ def _read_shown(fact: Mapping[str, Any]) -> ShownDevices:  # Any: JSON values
         kind=read_text("kind", fact["kind"]),
         num_there=None if there is None else read_whole("number of devices", there),
         fixed=read_text("reason", fact["fixed"]),
+        spare=_read_names(fact.get("spare", ())),
+        limit=read_text("reason", fact.get("limit", "")),
     )
     work = {
         read_text("device", name): DeviceWork(

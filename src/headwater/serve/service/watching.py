@@ -78,6 +78,7 @@ class RecordWatch:
         for wish in read_wishes(self._store, stage.id, runner, shown.num_heard)[0]:
             wished = wished.change(wish)
         missing = self.num_devices - len(wished.names)
+        missing = min(missing, wished.num_away) if wished.limit else missing
         if missing:
             with open_store(self._record) as writer:
                 wish_devices(writer, stage.id, runner, DeviceWish(num_more=missing, asker=ASKER))
