@@ -89,7 +89,7 @@ class Noting:
         self.brief: Callable[[str], Brief] = conductor.brief
         self.hear: Callable[[Event], Order | None] = conductor.hear
         self.regroup, self.foresee = conductor.regroup, conductor.foresee
-        self.name, self.list_lanes = conductor.name, conductor.list_lanes
+        self.name, self.list_lanes, self.is_to_end = conductor.name, conductor.list_lanes, conductor.is_to_end
         self.want_devices, self.part = conductor.want_devices, conductor.part
         self._place = conductor.place
 

@@ -31,7 +31,7 @@ from headwater.space import (
 
 if TYPE_CHECKING:
     from headwater.cloud.local_cluster import LocalCluster
-    from headwater.execute import ElasticExecutor, ProcessExecutor, RayExecutor, Service
+    from headwater.execute import ElasticExecutor, JoinExecutor, ProcessExecutor, RayExecutor, Service, SlurmExecutor
     from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
@@ -46,6 +46,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "ElasticExecutor",
+    "JoinExecutor",
     "LocalCluster",
     "MLflowCallback",
     "OptunaMirror",
@@ -54,6 +55,7 @@ __all__ = [
     "Result",
     "Service",
     "Silence",
+    "SlurmExecutor",
     "Space",
     "Study",
     "Surrogate",
@@ -83,6 +85,7 @@ _HOMES = {
     "Callback": "headwater.report",
     "Checkpoint": "headwater.packs",
     "ElasticExecutor": "headwater.execute",
+    "JoinExecutor": "headwater.execute",
     "LocalCluster": "headwater.cloud.local_cluster",
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",
@@ -91,6 +94,7 @@ _HOMES = {
     "Result": "headwater.trials",
     "Service": "headwater.execute",
     "Silence": "headwater.report",
+    "SlurmExecutor": "headwater.execute",
     "Study": "headwater.study",
     "Surrogate": "headwater.trials",
     "TensorBoardCallback": "headwater.report.tensorboard_logging",

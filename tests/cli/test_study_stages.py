@@ -124,6 +124,7 @@ class Watched:
     def __init__(self, conductor: Conductor, stages: list[JobStage], epochs: Counter[int]) -> None:
         self.brief, self.place, self.foresee = conductor.brief, conductor.place, conductor.foresee
         self.name, self.list_lanes, self.regroup = conductor.name, conductor.list_lanes, conductor.regroup
+        self.is_to_end = conductor.is_to_end
         self.want_devices = conductor.want_devices
         self._conductor, self._stages, self._epochs = conductor, stages, epochs
 

@@ -193,6 +193,9 @@ class Observer:
     def list_lanes(self) -> Sequence[Lane] | None:
         return self._conductor.list_lanes()
 
+    def is_to_end(self) -> bool:
+        return self._conductor.is_to_end()
+
     @property
     def part(self) -> Part:
         return self._conductor.part

@@ -22,6 +22,7 @@ from headwater.cli.running import resume, run
 from headwater.cli.service import logs, pause, priority, queue, serve, submit
 from headwater.cli.terminal import open_out
 from headwater.cli.tokens import token
+from headwater.cli.worker import worker
 
 app = typer.Typer(
     name="headwater",
@@ -76,6 +77,7 @@ app.command()(devices)
 app.command()(bubbles)
 app.command()(plan)
 app.command()(cluster)
+app.command()(worker)
 app.command()(serve)
 app.command()(token)
 app.command()(submit)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.running import as_recorded, conclude, load, override, set_running, watch
+from headwater.cli.recorded_settings import as_recorded, override
+from headwater.cli.running import conclude, load, set_running, watch
 from headwater.cli.terminal import (
     STORAGE_VARIABLE,
     DevicesOption,

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -25,6 +25,7 @@ from headwater.cli.cluster_options import (
     ProfileOption,
     set_elastic,
 )
+from headwater.cli.recorded_settings import as_recorded, override
 from headwater.cli.service_options import ServerOption, TokenOption, open_service
 from headwater.cli.study_stages import count_recorded
 from headwater.cli.terminal import (
@@ -53,6 +54,7 @@ from headwater.cli.terminal import (
     show_command,
     telling_errors,
 )
+from headwater.cli.worker_options import KeyFileOption, ListenOption, SbatchOption, use_workers
 from headwater.errors import HeadwaterError, StudyError
 
 if TYPE_CHECKING:
@@ -89,6 +91,9 @@ def run(  # noqa: PLR0913 - one parameter for each option
     executor: ExecutorOption = None,
     devices: DevicesOption = None,
     bubbles: BubblesOption = None,
+    listen: ListenOption = None,
+    key_file: KeyFileOption = None,
+    sbatch: SbatchOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help=SEARCH_HELP)] = None,
     constraint: Annotated[
@@ -143,7 +148,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "max_epochs": max_epochs,
         }
         grouped = set_running(loaded.study, lanes, packing, allocation, executor, devices)
-        grouped = use_bubbles(grouped, bubbles, cluster, executor, devices)
+        grouped = use_workers(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, key_file, sbatch)
         chosen = override(grouped, {**options, "max_epochs": max_epochs, "surrogate": _read_count(surrogate)})
         is_given = trials is not None or loaded.num_trials is not None
         ends_by_time = time_budget is not None and cluster is None and not is_given
@@ -177,6 +182,9 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     executor: ExecutorOption = None,
     devices: DevicesOption = None,
     bubbles: BubblesOption = None,
+    listen: ListenOption = None,
+    key_file: KeyFileOption = None,
+    sbatch: SbatchOption = None,
     order: Annotated[
         str | None,
         typer.Option(metavar="virtual|arrival", help="Must be what the study ran with, and need not be given."),
@@ -217,7 +225,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
         )
         wanted.check(executor, devices)
         grouped = set_running(load(file, study).study, lanes, packing, allocation, executor, devices)
-        grouped = use_bubbles(grouped, bubbles, cluster, executor, devices)
+        grouped = use_workers(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, key_file, sbatch)
         options = {"storage": storage, "states": states, "name": name, "order": order}
         chosen = as_recorded(override(grouped, options), max_epochs, order)
         if cluster is not None:
@@ -238,11 +246,6 @@ def load(file: Path, study: str | None) -> Loaded:
         return load_study(file, study)
 
 
-def override(study: Study, options: dict[str, Any]) -> Study:  # Any: settings of a study, None where not given
-    """Give the study what options say in the place of its own settings."""
-    return replace(study, **{key: value for key, value in options.items() if value is not None})
-
-
 def set_running(
     study: Study,
     lanes: str | None,
@@ -258,43 +261,6 @@ def set_running(
     if packing is None:
         return study
     return replace(study, packing=None if packing.lower() == "none" else packing)
-
-
-def as_recorded(study: Study, max_epochs: int | None, order: str | None) -> Study:
-    """Give the study what options of `run` may have changed when it was recorded."""
-    from headwater.search import SEARCHES
-    from headwater.store import open_store
-    from headwater.trials import Surrogate
-
-    with open_store(study.storage, create=False) as store:
-        info = store.study(study.name)
-        facts = store.facts(info.id)
-    search = info.settings.get("search")
-    recorded = info.settings.get("order", "virtual")
-    if order not in (None, recorded):
-        raise StudyError(
-            f"--order is {order}, but study {info.name!r} ran with {recorded}, and what was decided in one order "
-            f"cannot be decided again in the other; leave the option out, or start another study with "
-            f"headwater run --order {order}"
-        )
-    options = {
-        "seed": info.seed,
-        "name": info.name,
-        "search": search if search in SEARCHES else None,
-        "constraints": info.constraints,
-        "order": recorded,
-    }
-    scale = info.settings.get("scale")
-    if isinstance(study.surrogate, Surrogate) and scale is not None:
-        scale = replace(study.surrogate, scale=scale)
-    limit = facts.get("max_epochs", max_epochs or study.max_epochs)  # records of version 0.1 may lack it
-    if max_epochs not in (None, limit):
-        raise StudyError(
-            f"--max-epochs is {max_epochs}, but study {info.name!r} ran with {limit or 'no limit'}, and trials that "
-            f"train for unlike numbers of epochs cannot be compared; leave the option out, or start another study "
-            f"with headwater run --max-epochs {max_epochs}"
-        )
-    return replace(override(study, {**options, "surrogate": scale}), max_epochs=limit)
 
 
 def _read_count(text: str | None) -> int | str | None:

@@ -69,7 +69,7 @@ AllocationOption = Annotated[
 ]
 ExecutorOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Where to train: auto, inline, processes or ray; auto by default."),
+    typer.Option(metavar="NAME", help="Where to train: auto, inline, processes, ray, join or slurm; auto by default."),
 ]
 DevicesOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many cores or GPUs train at the same time; all by default.")

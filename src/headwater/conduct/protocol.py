@@ -32,6 +32,9 @@ class Conductor(Protocol):
         What comes next is asked for if nothing is left. None: it is not known what will come.
         """
 
+    def is_to_end(self) -> bool:
+        """Tell whether the run is to end now; asked where nothing runs, and nobody is there to run anything."""
+
     @property
     def part(self) -> Part:
         """Which part of a study with a surrogate the lanes belong to; of any other all are the search."""

@@ -122,6 +122,10 @@ class Measuring:
     def list_lanes(self) -> None:
         """Return nothing: what comes after it is open."""
 
+    def is_to_end(self) -> bool:
+        """Tell that it goes on: it takes no time."""
+        return False
+
     @property
     def part(self) -> Part:
         """What comes after it."""

@@ -90,6 +90,11 @@ class StudyConductor:
             self._open_more()
         return self._trials.list_standing()
 
+    def is_to_end(self) -> bool:
+        """Tell whether the run is to end now, without a device."""
+        self.end.listen()
+        return self.end.find() is not None
+
     def brief(self, study: str) -> Brief:
         """Return what a worker must know of the study."""
         return self._setup.brief

@@ -167,6 +167,12 @@ class TransferConductor:
         lanes = self._active.conductor.list_lanes() if isinstance(self._active, Stage) else None
         return lanes or None
 
+    def is_to_end(self) -> bool:
+        """Tell whether the run is to end now, without a device; stages that are to end are closed."""
+        while isinstance(self._active, Stage) and self._active.conductor.is_to_end():
+            self._go_on(self._close_active())
+        return self._active is None
+
     @property
     def part(self) -> Part:
         """Which part the lanes belong to, or those that come next where none are left."""

@@ -9,13 +9,17 @@ from headwater.errors import StudyError
 from headwater.execute.auto import AutoExecutor
 from headwater.execute.counting import count_devices
 from headwater.execute.inline import InlineExecutor
+from headwater.execute.join_executor import JoinExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
 from headwater.execute.ray_executor import RayExecutor
 from headwater.execute.service import SCHEMES, Service
+from headwater.execute.slurm_executor import SlurmExecutor
 from headwater.trials import Device
 
-EXECUTORS = ("auto", "inline", "processes", "ray")
+ELSEWHERE = ("ray", "join", "slurm")
+"""Those whose devices are not this machine's own."""
+EXECUTORS = ("auto", "inline", "processes", *ELSEWHERE)
 
 
 def check_executor(executor: object) -> None:
@@ -56,8 +60,8 @@ def build_executor(
         raise StudyError(f"the service at {executor.shown} runs whole studies, and no placements")
     if not isinstance(executor, str):
         return executor
-    if executor == "ray":
-        return RayExecutor(num_workers=num_devices, kind=device, clock=clock)
+    if executor in ELSEWHERE:
+        return _build_elsewhere(executor, device, num_devices, clock)
     num_there = count_devices(device)
     num_devices = num_devices or num_there
     if device != "cpu" and num_devices > num_there:
@@ -66,3 +70,13 @@ def build_executor(
         return InlineExecutor(Device(name=f"{device}:0", kind=device), clock)
     build = AutoExecutor if executor == "auto" else ProcessExecutor
     return build(num_devices, kind=device, clock=clock)
+
+
+def _build_elsewhere(executor: str, device: str, num_devices: int | None, clock: Callable[[], float]) -> Executor:
+    if executor == "ray":
+        return RayExecutor(num_workers=num_devices, kind=device, clock=clock)
+    if executor == "slurm":
+        return SlurmExecutor(max_workers=num_devices or 2, gres=None if device == "cpu" else "gpu:1", clock=clock)
+    if num_devices is not None:
+        raise StudyError(f"devices is {num_devices}, but with executor 'join' there are as many as workers join")
+    return JoinExecutor(kind=device, clock=clock)

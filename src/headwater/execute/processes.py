@@ -15,26 +15,23 @@ from pathlib import Path
 
 from headwater.conduct.protocol import Conductor
 from headwater.errors import LineLost, StudyError
+from headwater.execute.assigned_worker import AssignedWorker
 from headwater.execute.briefs import Briefs
 from headwater.execute.counting import count_devices
 from headwater.execute.lent_stages import LENT, LentStages
 from headwater.execute.serving import (
     QUIET,
-    Answer,
-    BriefMessage,
     Idle,
     Message,
     Raised,
     Ready,
-    RunMessage,
     Told,
-    encode_groups,
     serve,
 )
 from headwater.execute.worker_process import WorkerProcess
 from headwater.settings import read_whole
 from headwater.store import TemporaryFolder
-from headwater.trials import Device, DevicePool, Ended, Lost, Measured, Order, Placement, Starting
+from headwater.trials import Device, DevicePool, Ended, Lost, Measured, Starting
 
 LOOK_EVERY_S = 1.0
 """So often is it seen whether processes that say nothing are still there."""
@@ -69,7 +66,7 @@ class ProcessExecutor:
         self._declined: set[str] = set()
         """What is lent, and somebody wished to go."""
         self._clock = clock
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, AssignedWorker[WorkerProcess]] = {}
         self._dismissed: list[WorkerProcess] = []
         self._has_started = False
 
@@ -117,7 +114,7 @@ class ProcessExecutor:
                 self._place(conductor, briefs)
                 while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
                     is_ready = all(worker.has_begun for worker in busy)
-                    lines = [worker.process.fileno() for worker in busy]
+                    lines = [worker.end.fileno() for worker in busy]
                     spoken = wait(lines, LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
                     for worker, line in zip(busy, lines, strict=True):
                         if worker.placement is not None and self._hear(worker, conductor, line in spoken):
@@ -150,8 +147,8 @@ class ProcessExecutor:
             names = placement.devices if placement.as_ranks else placement.devices[:1]
             for rank, name in enumerate(names):
                 if name not in self._workers:
-                    self._workers[name] = _Worker(name, self._start_process(name))
-                self._workers[name].start(placement, briefs, rank, self._clock())
+                    self._workers[name] = AssignedWorker(name, self._start_process(name))
+                self._workers[name].start(placement, briefs, rank, briefs.name_meeting(placement.key), self._clock())
 
     def _require_device(self) -> None:
         if self._lent is not None and not self._pool.names:
@@ -197,14 +194,14 @@ class ProcessExecutor:
         self._dismissed = [process for process in self._dismissed if process.is_alive]
         for worker in [self._workers.pop(name) for name in names if name in self._workers]:
             if worker.is_ready:
-                worker.process.dismiss()
-                self._dismissed.append(worker.process)
+                worker.end.dismiss()
+                self._dismissed.append(worker.end)
             else:
-                worker.process.kill()
+                worker.end.kill()
 
-    def _hear(self, worker: _Worker, conductor: Conductor, has_spoken: bool) -> bool:
+    def _hear(self, worker: AssignedWorker[WorkerProcess], conductor: Conductor, has_spoken: bool) -> bool:
         """Take in what a worker says, or that it is gone; tell whether anything else could be placed after that."""
-        message = worker.hear(has_spoken)
+        message = _hear(worker, has_spoken)
         if isinstance(message, Ready) or (message is None and not worker.has_begun):
             return self._begin(worker, conductor)
         if message is None:
@@ -222,10 +219,10 @@ class ProcessExecutor:
         elif message.awaits_order:
             worker.answer(order)
         elif isinstance(event, Measured | Ended):  # of a placement that is no pack: then it is over
-            worker.finish()
+            _finish(worker)
         return not isinstance(event, QUIET)
 
-    def _begin(self, worker: _Worker, conductor: Conductor) -> bool:
+    def _begin(self, worker: AssignedWorker[WorkerProcess], conductor: Conductor) -> bool:
         """Have a process that is ready begin; tell whether its placement was called off, which may be before."""
         assert worker.placement is not None
         key = worker.placement.key
@@ -242,7 +239,7 @@ class ProcessExecutor:
             if worker.placement is None or worker.placement.key != key:
                 continue
             if worker.has_begun:  # and waits for other ranks
-                worker.process.kill()
+                worker.end.kill()
                 del self._workers[worker.name]
             worker.placement = worker.message = None
 
@@ -251,95 +248,40 @@ class ProcessExecutor:
         for worker in list(self._workers.values()):
             if worker.placement is not None and worker.placement.key == key:
                 worker.placement = None
-                worker.process.kill()
+                worker.end.kill()
                 del self._workers[worker.name]
 
     def _kill(self) -> None:
-        for process in [*(worker.process for worker in self._workers.values()), *self._dismissed]:
+        for process in [*(worker.end for worker in self._workers.values()), *self._dismissed]:
             process.kill()
         self._workers.clear()
         self._dismissed.clear()
 
 
-class _Worker:
-    """A process, what it knows, and what it does now."""
+def _finish(worker: AssignedWorker[WorkerProcess]) -> None:
+    """Take in that a placement is over, which the process says at once: what follows may be for it too."""
+    if worker.placement is None or worker.placement.as_ranks:  # ranks part before they say so, and may take a while
+        return
+    with suppress(LineLost):
+        message = worker.end.receive()
+        if isinstance(message, Raised):
+            raise message.error
+        worker.placement = None
 
-    def __init__(self, name: str, process: WorkerProcess) -> None:
-        self.name = name
-        self.process = process
-        self.placement: Placement | None = None
-        self.message: RunMessage | None = None
-        """What it is to run when it is ready."""
-        self.studies: set[str] = set()
-        """The studies whose briefs it has."""
-        self._num_learning = 0
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it knows all that it was told of."""
-        return self._num_learning == 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it was told to begin with its placement."""
-        return self.message is None
-
-    def start(self, placement: Placement, briefs: Briefs, rank: int, time_s: float) -> None:
-        """Have a placement run there, as one of its ranks, now or when the process is ready."""
-        brief, packed = briefs.find(placement.study)
-        self.placement, self._space, self._placed_s = placement, brief.space, time_s
-        placement = replace(placement, groups=encode_groups(placement.groups, brief.space))
-        self.message = RunMessage(placement, rank, briefs.name_meeting(placement.key))
-        if placement.study not in self.studies:
-            self.studies.add(placement.study)
-            self._num_learning += 1
-            self.send(BriefMessage(placement.study, packed))
-        if self.is_ready:
-            self.begin(time_s)
-
-    def begin(self, time_s: float) -> None:
-        """Have the process run its placement; the time that it took to get ready is gone."""
-        assert self.message is not None
-        message, self.message = self.message, None
-        if (left_s := message.placement.seconds_left) is not None:
-            left_s -= time_s - self._placed_s
-            message = replace(message, placement=replace(message.placement, seconds_left=left_s))
-        self.send(message)
-
-    def answer(self, order: Order | None) -> None:
-        """Give the process the order that it waits for."""
-        if order is not None and order.join:
-            order = replace(order, join=encode_groups(order.join, self._space))
-        self.send(Answer(order))
-
-    def finish(self) -> None:
-        """Take in that a placement is over, which the process says at once: what follows may be for it too."""
-        if self.placement is None or self.placement.as_ranks:  # ranks part before they say so, and may take a while
-            return
-        with suppress(LineLost):
-            message = self.process.receive()
-            if isinstance(message, Raised):
-                raise message.error
-            self.placement = None
-
-    def send(self, message: Message) -> None:
-        """Send; that the process is gone is noticed when it is listened to."""
-        with suppress(LineLost):
-            self.process.send(message)
-
-    def hear(self, has_spoken: bool) -> Message | None:
-        """Return what the process says, if only that it is gone; None while it says nothing."""
-        assert self.placement is not None
-        is_alive = has_spoken or self.process.is_alive  # asked first: what it said before it ended is still to be heard
-        try:
-            if has_spoken or self.process.has_message():
-                message: Message = self.process.receive()
-                self._num_learning -= isinstance(message, Ready)
-                return message
-            if is_alive:
-                return None
-        except LineLost:
-            pass
-        reason, was_killed = self.process.explain_end(), self.process.was_killed
-        lost = Lost(key=self.placement.key, reason=reason, is_out_of_memory=was_killed)
-        return Told(lost, awaits_order=False)
+def _hear(worker: AssignedWorker[WorkerProcess], has_spoken: bool) -> Message | None:
+    """Return what the process says, if only that it is gone; None while it says nothing."""
+    assert worker.placement is not None
+    is_alive = has_spoken or worker.end.is_alive  # asked first: what it said before it ended is still to be heard
+    try:
+        if has_spoken or worker.end.has_message():
+            message: Message = worker.end.receive()
+            worker.note(message)
+            return message
+        if is_alive:
+            return None
+    except LineLost:
+        pass
+    reason, was_killed = worker.end.explain_end(), worker.end.was_killed
+    lost = Lost(key=worker.placement.key, reason=reason, is_out_of_memory=was_killed)
+    return Told(lost, awaits_order=False)
