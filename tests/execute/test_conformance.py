@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.execute.clusters import await_truth, count_reserved, open_cluster
+from tests.execute.joiners import open_workers
 from tests.execute.lab import (
     INPUTS,
     NUM_EPOCHS,
@@ -63,7 +64,9 @@ BUILD: dict[str, Callable[[], Executor]] = {
 """Every executor that trains; a new one is added here."""
 SIMULATED = "simulated"
 """The one that does not: it is given what each trial reports, and must come to the same table."""
-APART = ["processes", "ray"]
+JOIN = "join"
+"""The one whose workers come of their own accord."""
+APART = ["processes", "ray", JOIN]
 """Those whose workers can die without this process."""
 SEARCHES = ["random", "asha", "hyperband", "pbt"]
 NUM_TRIALS = 8
@@ -80,11 +83,18 @@ def cluster() -> Iterator[None]:
         await_truth(lambda: count_reserved() == 0)  # Ray gives them back in its own time
 
 
-@pytest.fixture(scope="module", params=[*BUILD, SIMULATED])
-def away(request: pytest.FixtureRequest) -> Iterator[Away]:
+@pytest.fixture(scope="module", params=[*BUILD, JOIN, SIMULATED])
+def away(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
     """An executor for all tests of this module."""
     if request.param == SIMULATED:
         yield lambda study: replace(study, executor=simulate(study))
+        return
+    if request.param == JOIN:
+        key_file = tmp_path_factory.mktemp("join") / "key"
+        joined = hw.JoinExecutor(key_file=key_file)
+        with open_workers(joined, key_file):
+            yield lambda study: replace(study, executor=StayingExecutor(joined))
+        joined.close()
         return
     if request.param == "ray":
         request.getfixturevalue("cluster")
@@ -279,11 +289,12 @@ def test_events_come_in_order_with_their_device_and_time(away: Away) -> None:
     study = away(make_study("random"))
     observer = observe(study, num_trials=3)
     names = {device.name for device in find_executor(study).list_devices()}
-    assert {event.device for event in observer.events} <= names
+    events = [event for event in observer.events if event.key >= 0]  # the others belong to no placement
+    assert {event.device for event in events} <= names
     times = [event.time_s for event in observer.events]
     assert times == sorted(times)
-    for key in {event.key for event in observer.events}:
-        told = [event for event in observer.events if event.key == key and not isinstance(event, QUIET)]
+    for key in {event.key for event in events}:
+        told = [event for event in events if event.key == key and not isinstance(event, QUIET)]
         assert isinstance(told[0], Started)
         assert isinstance(told[-1], Ended)
         epochs = [event.reports[0].epoch for event in told if isinstance(event, Reported)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.errors import StudyError
@@ -48,13 +49,13 @@ def have_key(file: str | Path = KEY_FILE) -> bytes:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
                 handle.write(secrets.token_hex(32).encode() + b"\n")
-            os.link(unfinished, path)  # whoever was first has drawn the key
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):  # whoever was first has drawn the key
+                os.link(unfinished, path)
         except OSError as error:
             raise StudyError(
                 f"no key can be written to {str(path)!r}: {error.strerror}; name another file with key_file"
             ) from error
         finally:
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink()
     return read_key(path)

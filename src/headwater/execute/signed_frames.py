@@ -109,13 +109,21 @@ class SignedSocket:
     """One end of a socket, after both have proved themselves; whoever uses it when the other is gone gets a LineLost.
 
     What is sent leaves by a thread of its own, so that an end that does not listen holds up nobody.
+
+    Raises:
+        LineLost: The other end is gone, or does not prove itself.
+        StudyError: As the greeting says.
     """
 
     def __init__(self, sock: socket.socket, key: bytes, greet: Greeting) -> None:
         self._socket = sock
         sock.settimeout(GREETING_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        to_key, from_key = greet(sock, key)
+        try:
+            to_key, from_key = greet(sock, key)
+        except BaseException:
+            sock.close()
+            raise
         sock.settimeout(SILENCE_S)
         self._seal, self._expect = _Seal(to_key), _Seal(from_key)
         self._outbox: SimpleQueue[tuple[Frame, bytes] | None] = SimpleQueue()
@@ -166,6 +174,8 @@ class SignedSocket:
         content = _read(self._socket, num_bytes)
         if not hmac.compare_digest(code, self._expect.sign(head, content)):
             raise LineLost("a frame was changed on its way")
+        if kind not in list(Frame):
+            raise LineLost("a frame is of a kind that only another version knows")
         return Frame(kind), content
 
     def _write_frames(self) -> None:
@@ -230,5 +240,5 @@ def _noticing() -> Iterator[None]:
         yield
     except TimeoutError as cause:
         raise LineLost("the other end is silent") from cause
-    except (OSError, ValueError) as cause:
+    except OSError as cause:
         raise LineLost(str(cause)) from cause
