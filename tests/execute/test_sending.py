@@ -216,9 +216,9 @@ def decide(value):
 run_cell(2, '''
 def answer():
     import linecache
-    from headwater.fuse.rewriting import find_functions
     from headwater.fuse.roster import Roster
     from headwater.fuse.tools import answering
+    from headwater.fuse.users_code import find_functions
     found = sorted(function.__name__ for function in find_functions(answer))
     before = decide.__code__
     with answering(answer, Roster([{}, {}])):

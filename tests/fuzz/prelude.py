@@ -171,6 +171,14 @@ def with_attribute(value):
     setattr(holder, "value", value)
     return holder
 """,
+    "Wrapper": """
+class Wrapper:
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, value):
+        return self.function(value)
+""",
     "same": "def same(value):\n    return value",
 }
 """By the name by which code calls it; a program has those that it uses."""

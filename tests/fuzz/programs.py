@@ -26,7 +26,7 @@ CONSTRUCTS = (*GENERAL, *SPECIFIC, *CONSTRUCTS_OF_FLOW)
 FEATURES = (*GROUPS, *MODELS, *SCALING, *CAUGHT, *FUNCTIONS, *STATE, *CONFIG, *USUAL)
 GIVEN_PAIRS = tuple((kind, one) for kind in HYPERPARAMETERS for one in CONSTRUCTS if one.fits(kind.traits))
 COMPUTED_PAIRS = tuple((kind, one) for kind in COMPUTED for one in CONSTRUCTS if one.fits(kind.traits))
-HOMES = ("here", "here", "here", "function", "method", "other module")
+HOMES = ("here", "here", "here", "function", "method", "other module", "table", "wrapper")
 RATES = (0.05, 0.1, 0.02, 0.2, 0.15)
 
 
@@ -42,7 +42,8 @@ class Chain:
     construct: Construct
     sink: Part
     home: str
-    """Where the construct stands: in the training function, a function, a method, or another module."""
+    """Where the construct stands: in the training function, a function, a method, another module, or only in a table or
+    an object of another module."""
 
     @property
     def place(self) -> str:
@@ -204,16 +205,25 @@ def _write_chain(one: Chain, places: dict[str, list[str]], functions: dict[str, 
     if one.home == "here":
         lines += [code, squash]
     else:
-        where = functions["other" if one.home == "other module" else "main"]
+        where = functions["other" if one.home in ("other module", "table", "wrapper") else "main"]
         head = f"def derive{n}(value):\n"
         text = head + indent(f"{code}\nreturn r{n}", "    ")
         if one.home == "method":
             text = f"class Chooser{n}:\n" + indent("@staticmethod\n" + text, "    ")
-        where.append(text)
-        call = f"Chooser{n}.derive{n}" if one.home == "method" else f"derive{n}"
+        where.append(text + _KEPT.get(one.home, "").replace("$n", str(n)))
+        call = (
+            f"Chooser{n}.derive{n}" if one.home == "method" else f"TABLE{n}[0]" if one.home in _KEPT else f"derive{n}"
+        )
         lines += [f"r{n} = {call}({value})", squash]
     for place, text in one.sink.code.items():
         places.setdefault(place, []).append(Template(text).safe_substitute(names))
+
+
+_KEPT = {
+    "table": "\nTABLE$n = [derive$n]\ndel derive$n",
+    "wrapper": "\nTABLE$n = [Wrapper(derive$n)]\ndel derive$n",
+}
+"""What leaves a function nowhere but in a list."""
 
 
 def _fill(places: dict[str, list[str]]) -> str:

@@ -28,6 +28,8 @@ _LIBRARIES = tuple(
         str(Path(__file__).parent.parent),
     )
 )
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+"""Where packages are installed, also those of another environment that this one sees."""
 _IGNORED = {"__dict__", "__weakref__", "__doc__", "__annotations__", "__module__"}
 _IGNORED |= {"__firstlineno__", "__static_attributes__"}
 
@@ -176,7 +178,9 @@ def _is_library(path: str | None) -> bool:
     """Tell whether a file is no user's; modules without one are none."""
     if path is None:
         return True
-    return any(Path(path).resolve().is_relative_to(place) for place in _LIBRARIES)
+    place = Path(path).resolve()
+    is_installed = not _PACKAGES.isdisjoint(place.parts)
+    return is_installed or any(place.is_relative_to(library) for library in _LIBRARIES)
 
 
 def _is_users(kind: type) -> bool:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from headwater.fuse.lifting import CHANGERS
-from headwater.fuse.rewriting import Rewrites, is_users_module
+from headwater.fuse.rewriting import Rewrites
+from headwater.fuse.users_code import is_users_module
 
 _LIBRARIES = (
     "numpy", "sklearn.metrics", "scipy.special", "scipy.stats", "math", "cmath", "statistics", "re", "posixpath",

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.rewriting import is_library
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.users_code import is_library
 from headwater.space import Config
 from headwater.trials import Question, Recipe
 
@@ -44,6 +44,16 @@ class KeptFiles:
     """Open text files, and the copies of them that lanes have of their own."""
 
 
+@dataclass(slots=True)
+class ReachedCode:
+    """The user's code that asks for every lane of a group."""
+
+    functions: list[FunctionType] = field(default_factory=list)
+    """Functions that run in their variant for this group."""
+    classes: set[type] = field(default_factory=set)
+    """Classes whose methods were looked for when one of them was called."""
+
+
 class Roster:
     """The lanes of one group, by their place in the group as it started.
 
@@ -64,6 +74,7 @@ class Roster:
         """Where the lane stands that code is run for by itself, such as the factory of its model; None: for all."""
         self.was_asked = False
         """Whether such code needed one value of something that differs between lanes."""
+        self.code = ReachedCode()
         self.has_threads = False
         """Whether the user's code has started threads."""
         self.mask: tuple[bool, ...] | None = None

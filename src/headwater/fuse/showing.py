@@ -11,8 +11,8 @@ from typing import Any
 from headwater.errors import CannotFuseError
 from headwater.fuse.lifting import Function, guard, lift, name_function, roster_of, store
 from headwater.fuse.per_lane import PerLaneText
-from headwater.fuse.rewriting import is_users_module
 from headwater.fuse.spelling import spell
+from headwater.fuse.users_code import is_users_module
 from headwater.trials.functions import fill_in
 
 _LOGGING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})

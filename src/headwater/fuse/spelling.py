@@ -7,7 +7,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from headwater.fuse.rewriting import is_library, is_users_module
+from headwater.fuse.users_code import is_library, is_users_module
 from headwater.trials.functions import fill_in, join_pieces
 
 _SPELLERS = frozenset({str, format, repr, ascii})

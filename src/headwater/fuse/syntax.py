@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
 from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
@@ -87,8 +88,11 @@ class _Rewriter(ast.NodeTransformer):
         takes = _takes_lanes(node)
         unpacked = [keyword for keyword in node.keywords if keyword.arg is None] if takes else []
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in _LOOK_AT_THEIR_CALLER:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "super":
             return node
+        if name in ("eval", "exec") and node.args and not isinstance(node.args[0], ast.Starred):
+            node.args[0] = self._ask(node.args[0], "source", copy.copy(node.func), node.args[0])
         for keyword in unpacked:
             keyword.value = self._ask(keyword.value, "lanes", keyword.value)
         if node in self._kept | self._given and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
@@ -188,6 +192,20 @@ class _Rewriter(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         self.generic_visit(node)
         return write_augmented(node, self._shared[-1], self._ask) if self._shared else node
+
+    def visit_Import(self, node: ast.Import) -> Any:
+        return self._reach(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        return self._reach(node)
+
+    def _reach(self, node: ast.Import | ast.ImportFrom) -> Any:
+        """Let what a function imports ask too."""
+        names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+        if not self._shared or "*" in names:
+            return node
+        values = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in names]
+        return [node, ast.copy_location(ast.Expr(self._ask(node, "reach", *values)), node)]
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.utils.clip_grad as clipping
@@ -50,9 +50,10 @@ from headwater.fuse.lifting import (
     store,
 )
 from headwater.fuse.per_lane import PerLane, PerLaneMapping
-from headwater.fuse.rewriting import Rewrites, is_users_module
-from headwater.fuse.roster import Roster
+from headwater.fuse.rewriting import Rewrites
+from headwater.fuse.roster import ReachedCode, Roster
 from headwater.fuse.showing import log, show
+from headwater.fuse.users_code import is_library, is_users_module
 from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "of",
     "other_thing",
     "own",
+    "reach",
     "read_locals",
     "remainder",
     "require_all",
@@ -78,6 +80,7 @@ __all__ = [
     "same_thing",
     "select",
     "set_item",
+    "source",
     "subject",
     "taking",
     "text",
@@ -88,14 +91,15 @@ __all__ = [
 @contextmanager
 def answering(function: Function, roster: Roster) -> Iterator[None]:
     """Let the function, and what of the user's it calls, ask for every lane; so too torch's gradient clipping."""
-    functions = REWRITES.open(function, clipping)
+    roster.code.functions += REWRITES.open(function, clipping)
     before = ROSTER.set(roster)
     try:
         with roster.running():
             yield
     finally:
         ROSTER.reset(before)
-        REWRITES.close(functions)
+        REWRITES.close(roster.code.functions)
+        roster.code = ReachedCode()
 
 
 REWRITES = Rewrites(sys.modules[__name__])
@@ -108,6 +112,21 @@ def go_on() -> None:
     if roster is not None and roster.halt is not None:
         raise LanesPart(roster.halt)
     require_all()
+
+
+def reach(*values: Any) -> None:
+    """Let what was imported just now ask for every lane too."""
+    roster = ROSTER.get()
+    if roster is not None:
+        roster.code.functions += REWRITES.open(values)
+
+
+def source(function: Any, text: Any) -> Any:
+    """Return what `eval` or `exec` is to run, in whose variables it runs: code that asks for every lane."""
+    if ROSTER.get() is None or not isinstance(text, str | bytes) or not (function is eval or function is exec):
+        return text
+    mode: Literal["eval", "exec"] = "eval" if function is eval else "exec"
+    return REWRITES.compile(text, mode, sys._getframe(1).f_code.co_flags) or text
 
 
 def same_thing(a: Any, b: Any) -> Any:
@@ -190,7 +209,7 @@ def _find(function: Any) -> Function:
     elif kind is BuiltinFunctionType:
         way = _way_of_builtin(function)
     elif isinstance(function, nn.Module):
-        return function
+        way = None if _ways(kind.__module__) is None else _call_users
     elif isinstance(function, type):
         way = _way_of_class(function)
     elif kind is MethodDescriptorType:
@@ -199,7 +218,37 @@ def _find(function: Any) -> Function:
         return function if _find(function.func) is function.func else partial(guard, function)
     else:
         way = _ways(kind.__module__)
+    way = _way_of_users(function) if way is _call_users else way
     return function if way is None else partial(_way_of_files(function, way), function)
+
+
+def _call_users(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call what is the user's own."""
+    return function(*args, **kwargs)
+
+
+def _way_of_users(function: Any) -> Function | None:
+    """Let what is the user's own ask for every lane from now on; what cannot gets nothing that differs by lane."""
+    roster = ROSTER.get()
+    code = getattr(function, "__func__", function)
+    if roster is None:
+        return None
+    if type(code) is not FunctionType:
+        kind = function if isinstance(function, type) else type(function)
+        if kind not in roster.code.classes:
+            roster.code.classes.add(kind)
+            reach(kind)
+        return None
+    if REWRITES.has(code):
+        return None
+    reach(code)
+    return None if REWRITES.has(code) or _is_made(code) else store
+
+
+def _is_made(function: FunctionType) -> bool:
+    """Tell whether a function is a library's: what wraps one of the user's, or a method that a dataclass has."""
+    name = function.__name__
+    return is_library(function.__code__.co_filename) or (name.startswith("__") and name.endswith("__"))
 
 
 def _way_of_files(function: Any, way: Function) -> Function:
@@ -244,7 +293,7 @@ _WAYS: dict[str | None, Function | None] = {}
 
 
 def _ways(module: str | None) -> Function | None:
-    """Return how functions of a module are called; None for those that know lanes, or are the user's own."""
+    """Return how functions of a module are called; None for those that know lanes."""
     try:
         return _WAYS[module]
     except KeyError:
@@ -264,7 +313,7 @@ def _find_way(module: str) -> Function | None:
         return lift
     if module.startswith(_ARRAYS) and not module.startswith("numpy.random"):
         return lift_arrays
-    return None if is_users_module(module) else guard
+    return _call_users if is_users_module(module) else guard
 
 
 _PACKAGES: Mapping[str, Function] = {"logging": log, "warnings": log, "tqdm": show}
@@ -283,6 +332,7 @@ _LIFTED = (
 )  # fmt: skip
 _PROTOCOLS = (
     abs, all, any, callable, divmod, hash, isinstance, issubclass, iter, len, next, pow, round, sum,
+    locals, globals, vars, dir, eval, exec, breakpoint,
 )  # fmt: skip
 _BUILTINS: Mapping[Any, Function | None] = {
     **dict.fromkeys(_LIFTED, lift),
