@@ -105,7 +105,7 @@ def test_files_are_read_for_workers_beside_the_study(entrance: Entrance, tmp_pat
         ({"kind": "cuda"}, "offers cuda"),
     ],
 )
-def test_who_does_not_fit_is_told_why(entrance: Entrance, changes: dict[str, str], reason: str) -> None:
+def test_who_does_not_fit_is_told_why(entrance: Entrance, changes: dict[str, Any], reason: str) -> None:
     signed, answer = introduce(entrance, **changes)
     assert reason in answer["refusal"]
     with pytest.raises(LineLost):

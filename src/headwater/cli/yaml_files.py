@@ -19,10 +19,11 @@ def read_yaml(path: Path) -> Any:  # Any: whatever the file holds
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueLoader)
 
 
-class _UniqueLoader(yaml.SafeLoader):
+class _UniqueLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for name in names:
             if names.count(name) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"{name[1]!r} is there twice", node.start_mark)
-        return super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
