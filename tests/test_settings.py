@@ -95,6 +95,7 @@ STUDY_CASES = [
     ("name='a' * 300", "has 300 bytes; it must have at most 200"),
     ("device=3", "device is 3; it must be 'auto'"),
     ("device='tpu9'", "device 'tpu9' cannot be used"),
+    ("device='meta'", "device 'meta' cannot be used"),
     ("max_epochs=0", "max_epochs is 0; it must be a whole number of at least 1"),
     ("max_epochs=-1", "max_epochs is -1"),
     ("max_epochs=2.5", "max_epochs is 2.5"),

@@ -89,7 +89,9 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(0, device=name).device
+        one = torch.ones(1, device=name)
+        one.item()  # there are devices that hold nothing
+        return one.device
     except (RuntimeError, AssertionError) as error:
         raise StudyError(f"device {name!r} cannot be used: {error}; give 'auto', 'cpu' or a GPU there is") from error
 
