@@ -227,6 +227,27 @@ def test_an_idle_device_is_promised_once(tmp_path: Any) -> None:
     assert sorted(first) == [False, True]
 
 
+def test_trials_in_lockstep_share_devices_that_come() -> None:
+    """At the report of each, the other has an epoch more left: neither may wait for the other for ever."""
+    times = replace(ALONE, epoch_s=lambda config, num_lanes, kind: 5.0 * num_lanes, num_epochs=27)
+    joined = [DeviceJoin(12.0, Device(name=f"late:{place}", kind="gpu")) for place in range(4)]
+    queued, ours = (
+        run(times, allocation, 2, num_trials=2, max_epochs=27, changes=joined) for allocation in ("fifo", "ours")
+    )
+    assert ours.seconds < 0.6 * queued.seconds
+    assert list_histories(ours) == list_histories(queued)
+
+
+def test_short_segments_tell_what_several_devices_gain_by_one_trial_that_had_both(tmp_path: Path) -> None:
+    """Trials that take 20 times as long as others are not taken to be slow for having two devices."""
+    times = replace(ALONE, epoch_s=lambda config, num_lanes, kind: num_lanes * (2.0 + 38.0 * (config["lr"] > 0.3)))
+    simulate(times, 32, search="hyperband", lanes="auto", num_trials=27, storage=tmp_path / "study.db", name="one")
+    with open_store(tmp_path / "study.db", create=False) as store:
+        texts = [note.text for note in store.notes(store.study("one").id) if note.kind == DEVICES]
+    assert texts
+    assert not any("more were of no use" in text for text in texts)
+
+
 def test_what_waits_for_a_device_that_is_gone_goes_elsewhere_at_once() -> None:
     study, placement = start_lone_trial()
     order = study.report(placement, 1, {0: 1.0})

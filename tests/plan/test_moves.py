@@ -19,7 +19,7 @@ CHEAP = Surface(steps={KIND: STEPS}, change_s=1.0)
 
 def make_tried(seconds: float) -> Surface:
     """Return a surface on which a trial of 10 s has taken so long on two devices."""
-    return Surface(steps={KIND: STEPS}, epochs={KIND: {Shape(1): 10.0, Shape(1, 2): seconds}}, change_s=1.0)
+    return Surface(steps={KIND: STEPS}, shares={KIND: {2: seconds / 10}}, change_s=1.0)
 
 
 def make_group(key: int, num_lanes: int = 1, num_devices: int = 1, seconds: float = 100.0) -> GroupTime:
@@ -50,13 +50,31 @@ def test_nothing_is_cut_of_which_no_size_was_measured() -> None:
 def test_the_trial_that_holds_up_the_rest_gets_the_device() -> None:
     groups = [make_group(0, seconds=20.0), make_group(1, seconds=100.0), make_group(2, seconds=50.0)]
     assert place(choose_moves(groups, 1, CHEAP)) == {1: (1, 2)}
-    assert place(choose_moves(groups, 3, CHEAP)).keys() == {1}
+    assert place(choose_moves(groups, 3, CHEAP)) == {1: (1, 3), 2: (1, 2)}, "then the other would end last"
 
 
 def test_more_devices_go_to_several_trials_where_one_cannot_use_them_all() -> None:
     tried = make_tried(7.0)
     groups = [make_group(0), make_group(1)]
-    assert place(choose_moves(groups, 3, tried)) == {0: (1, 2), 1: (1, 2)}
+    assert place(choose_moves(groups, 2, tried)) == {0: (1, 2), 1: (1, 2)}
+
+
+def test_of_trials_in_lockstep_one_gets_devices_whoever_reports_first() -> None:
+    """Each has an epoch more left at the report of the other, in which it stands by then."""
+    for first, second in ((0, 1), (1, 0)):
+        mine, other = make_group(first), replace(make_group(second), epochs_left=11).age(10.0)
+        groups = sorted((mine, other), key=lambda group: group.key)
+        moves = [find_move(mine, groups, 1, CHEAP), find_move(replace(other, epochs_left=10), groups, 1, CHEAP)]
+        assert [move is not None for move in moves].count(True) == 1
+    assert make_group(0).age(0.0) == make_group(0)
+    assert make_group(0).age(1e9).epochs_left == 9, "else it would have reported"
+
+
+def test_idle_devices_are_shared_so_that_the_last_group_ends_first() -> None:
+    known = Surface(steps={KIND: STEPS}, change_s=1.0)
+    known.add_share(KIND, 2, 0.55)
+    known.add_share(KIND, 4, 0.33)
+    assert place(choose_moves([make_group(0), make_group(1)], 4, known)) == {0: (1, 3), 1: (1, 3)}
 
 
 def test_who_may_not_be_widened_is_not() -> None:
@@ -104,7 +122,7 @@ def test_trials_that_start_share_all_devices(policy: Policy, shares: list[int]) 
 
 def test_a_device_that_hardly_helps_is_left_idle() -> None:
     assert share_new([10.0], 8, Speeds(scaling=1.5, max_devices=8)) == [2]
-    assert share_new([10.0], 8, Speeds(scaling=1.97, max_devices=8)) == [1]
+    assert share_new([10.0], 8, Speeds(scaling=1.995, max_devices=8)) == [1]
 
 
 def test_nothing_to_share_among_is_no_share() -> None:

@@ -52,14 +52,16 @@ def test_a_newer_epoch_replaces_half_of_what_was_known() -> None:
 def test_devices_are_compared_by_a_guess_until_one_was_tried() -> None:
     surface = make_surface(on1_1=10.0)
     assert surface.compare(KIND, Shape(1), Shape(1, 2)) == pytest.approx(PRIOR_SCALING / 2)
-    tried = make_surface(on1_1=10.0, on1_2=6.0)
+    tried = make_surface(on1_1=10.0)
+    tried.add_share(KIND, 2, 0.6)
     assert tried.compare(KIND, Shape(1), Shape(1, 2)) == pytest.approx(0.6)
     assert tried.speeds(KIND, 4).scaling == pytest.approx(1.2)
     assert tried.compare(KIND, Shape(1), Shape(1, 3)) == pytest.approx(1.2**2 / 3)
 
 
 def test_another_kind_scales_like_those_that_were_tried() -> None:
-    surface = make_surface(on1_1=10.0, on1_2=9.0)
+    surface = make_surface(on1_1=10.0)
+    surface.add_share(KIND, 2, 0.9)
     assert surface.speeds(("gelu",), 2).scaling == pytest.approx(1.8)
 
 
@@ -76,11 +78,13 @@ def test_parts_differ_by_one_lane_at_most(num_lanes: int, num_parts: int, sizes:
     assert cut_evenly(num_lanes, num_parts) == sizes
 
 
-def test_what_a_trial_saw_of_devices_counts_for_more_than_trials_that_differ() -> None:
+def test_only_what_one_trial_saw_of_devices_counts_for_trials_differ() -> None:
     surface = Surface()
     surface.add_epoch(("a",), Shape(1), 100.0)
     surface.add_epoch(("a",), Shape(1, 2), 1.0)
-    assert surface.compare(("a",), Shape(1), Shape(1, 2)) == pytest.approx(0.01), "of a trial that is faster anyway"
+    assert surface.compare(("a",), Shape(1), Shape(1, 2)) == pytest.approx(PRIOR_SCALING / 2), (
+        "that trial is faster anyway"
+    )
     surface.add_share(("a",), 2, 0.9)
     assert surface.compare(("a",), Shape(1), Shape(1, 2)) == pytest.approx(0.9)
     assert surface.compare(("a",), Shape(1, 2), Shape(1)) == pytest.approx(1 / 0.9)
@@ -135,6 +139,12 @@ def test_a_trial_that_never_had_one_device_tells_what_further_ones_cost() -> Non
     surface.add_lone(KIND, 4, 10.0 * scaling**3 / 4, {2: 10.0 * scaling / 2})
     assert surface.shares[KIND] == pytest.approx({2: scaling / 2, 4: scaling**3 / 4})
     assert surface.speeds(KIND, 16).scaling == pytest.approx(scaling)
+
+
+def test_a_trial_is_compared_with_itself_on_devices_of_which_it_is_known_what_they_gain() -> None:
+    surface = Surface(shares={KIND: {2: 0.6}})
+    surface.add_lone(KIND, 8, 2.0, {2: 6.0})
+    assert surface.shares[KIND] == pytest.approx({2: 0.6, 8: 0.2})
 
 
 def test_a_trial_that_goes_back_to_one_device_tells_what_others_gained() -> None:

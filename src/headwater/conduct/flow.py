@@ -54,11 +54,12 @@ class Flow:
         self._widths: dict[int, int] = {}
         self._epoch_s: dict[int, dict[int, float]] = {}
         """By trial and number of devices: how long its last epoch took, where it trained alone."""
+        self._first_s: dict[int, dict[int, float]] = {}  # and its first one, with the function's own beginning in it
         self._ordered: dict[int, Change] = {}
         self._changes: dict[int, Change] = {}
         self._is_stuck = False
-        self._times: dict[int, tuple[RunningGroup, GroupTime]] = {}
-        """By placement: how long its group trains yet, as of its last report."""
+        self._times: dict[int, tuple[RunningGroup, GroupTime, float]] = {}
+        """By placement: how long its group trains yet, as of its last report, and when that was."""
 
     def release(self, idle: Sequence[str], *, is_running: bool) -> list[TrialGroup]:
         """Return the groups that waited for these devices to be idle.
@@ -162,8 +163,9 @@ class Flow:
         mine = self._time(placement)
         if mine is None:
             return None
-        self._times[placement.placement.key] = running, mine
-        times = [self._times[key][1] for key in sorted(self._times) if self._times[key][0].regrouping is None]
+        self._times[placement.placement.key] = running, mine, self._clock()
+        standing = (self._times[key] for key in sorted(self._times))
+        times = [time.age(self._clock() - at_s) for other, time, at_s in standing if other.regrouping is None]
         if num_waiting:
             moves = choose_narrowed(times, num_waiting, self.surface)
             move = next((move for move in moves if move.key == mine.key), None)
@@ -191,7 +193,7 @@ class Flow:
         mine = self._time(placement)
         others = {
             key: gain_by_merging(mine, time, self.surface)
-            for key, (other, time) in self._times.items()
+            for key, (other, time, _) in self._times.items()
             if mine is not None and _can_merge(running, other) and key not in self._merges
         }
         best = max(others, key=lambda key: others[key], default=None)
@@ -220,7 +222,7 @@ class Flow:
         if time is None:
             self._times.pop(placement.placement.key, None)
         else:
-            self._times[placement.placement.key] = running, time
+            self._times[placement.placement.key] = running, time, self._clock()
 
     def hold(self, placement: Placement, key: int, lanes: Sequence[Lane], regrouping: Regrouping) -> None:
         """Let the lanes of a group wait, cut as was decided, until the device that they had is idle."""
@@ -244,27 +246,37 @@ class Flow:
         if change is not None:
             self._changes[groups[0].key] = replace(change, lanes=groups[0].lanes)
 
-    def see(self, placement: RunningPlacement, running: RunningGroup, seconds: float) -> None:
+    def see(self, placement: RunningPlacement, running: RunningGroup) -> None:
         """Learn from an epoch that was trained, and from what the last change has cost."""
-        if placement.is_pack or placement.is_lent or not running.numbers or not seconds:
+        if placement.is_pack or placement.is_lent or not running.numbers or not running.train_s:
             return
-        running.epoch_s = seconds
         self.surface.num_epochs = running.num_epochs or self.surface.num_epochs
         kind, shape = self._kind(running), _shape_of(placement, running)
         if not self.surface.steps.get(kind):
             self.surface.steps[kind] = self._grouper.time_steps(running.group.lanes[0])
-        is_first = running.epoch == running.group.lanes[0].start_epoch + 1  # it has the function's own beginning in it
-        lane, devices = running.group.lanes[0], placement.placement.devices
-        usual_s = self.kinds.see(devices, lane, shape, seconds, is_first=is_first)
+        is_first = running.epoch == running.group.lanes[0].start_epoch + 1
+        lane, names = running.group.lanes[0], placement.placement.devices
+        usual_s = self.kinds.see(names, lane, shape, running.train_s, is_first=is_first)
         if not is_first or shape not in self.surface.epochs.get(kind, {}):
             self.surface.add_epoch(kind, shape, usual_s)
-        earlier = self._epoch_s.setdefault(running.group.key, {}) if shape.num_lanes == 1 else {}
-        if shape.num_lanes == 1 and not (is_first and earlier):
-            self.surface.add_lone(kind, shape.num_devices, usual_s, earlier)
-            earlier[shape.num_devices] = usual_s
+        if shape.num_lanes == 1:
+            self._compare_devices(running, shape.num_devices, usual_s, is_first=is_first)
         change = self._changes.get(running.group.key)
         if change is not None:
-            self._follow(change, running, seconds)
+            self._follow(change, running)
+
+    def _compare_devices(self, running: RunningGroup, num_devices: int, seconds: float, *, is_first: bool) -> None:
+        """Learn what several devices gain, from a trial that had another number of them before.
+
+        First epochs are compared with first ones, and only for what later ones have not told.
+        """
+        kind, key = self._kind(running), running.group.key
+        table = (self._first_s if is_first else self._epoch_s).setdefault(key, {})
+        known = {1, *self.surface.shares.get(kind, ())} if is_first else set()
+        earlier = {count: value for count, value in table.items() if not {count, num_devices} <= known}
+        self.surface.add_lone(kind, num_devices, seconds, earlier)
+        table[num_devices] = seconds
+        self._epoch_s.setdefault(key, {num_devices: seconds})
 
     def _explain_start(self, lanes: Sequence[Lane], widths: Sequence[int], speeds: Speeds) -> None:
         """Say why trials start on several devices, once for all that get as many."""
@@ -278,18 +290,17 @@ class Flow:
     def _say_when(self) -> str:
         return f"at {self._clock():.1f} s"
 
-    def _follow(self, change: Change, running: RunningGroup, seconds: float) -> None:
+    def _follow(self, change: Change, running: RunningGroup) -> None:
         now = self._clock()
         if running.epoch == change.epoch + 1:
             change.first_s = now
         elif change.first_s is not None and change.cost_s is None:
-            change.cost_s = max(change.first_s - change.since_s - seconds, 0.0)
+            change.cost_s = max(change.first_s - change.since_s - running.epoch_s, 0.0)
             self.surface.add_change(change.cost_s)
         if running.epoch >= running.end_epoch:
             num_epochs = running.epoch - change.epoch
             gained_s = num_epochs * change.seconds_before - (now - change.since_s)
-            epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
-            gained = f"{change.text}, from epoch {change.epoch}: {_say_gain(gained_s)} over {epochs}"
+            gained = f"{change.text}, from epoch {change.epoch}: {_say_gain(gained_s, num_epochs)}"
             self._tell(f"{self._say_when()} {gained}", change.lanes)
             whose = f"trial {change.lanes[0].number}" if len(change.lanes) == 1 else f"{len(change.lanes)} trials"
             before = self.gains or DeviceGains(num_changes=0, seconds=0.0, last="")
@@ -384,5 +395,6 @@ def _can_merge(running: RunningGroup, other: RunningGroup) -> bool:
     return is_next and is_alike and other.end_epoch == running.end_epoch
 
 
-def _say_gain(seconds: float) -> str:
-    return f"gained {seconds:.1f} s" if seconds >= 0 else f"lost {-seconds:.1f} s"
+def _say_gain(seconds: float, num_epochs: int) -> str:
+    gained = f"gained {seconds:.1f} s" if seconds >= 0 else f"lost {-seconds:.1f} s"
+    return f"{gained} over {num_epochs} epoch{'s'[: num_epochs > 1]}"

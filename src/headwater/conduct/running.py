@@ -40,6 +40,10 @@ class RunningGroup:
     """When it has reported last, or begun; None before that."""
     epoch_s: float = 0.0
     """How long its last epoch took; 0 while that is not known."""
+    train_s: float = 0.0
+    """And without what was saved before it."""
+    saved_s: float = 0.0
+    """How long was saved since its last report."""
     judgement: Judgement | None = None
     """What was decided at its last report, until that is recorded."""
     regrouping: Regrouping | None = None
@@ -76,7 +80,8 @@ class RunningGroup:
     def time_epoch(self, now_s: float) -> None:
         """Take in that it reports now."""
         self.epoch_s = 0.0 if self.since_s is None else now_s - self.since_s
-        self.since_s = now_s
+        self.train_s = max(self.epoch_s - self.saved_s, 0.0)
+        self.since_s, self.saved_s = now_s, 0.0
 
     def select(self, numbers: Sequence[int]) -> tuple[Lane, ...]:
         """Return the lanes of these trials."""

@@ -324,7 +324,7 @@ class StudyConductor:
         self._progress.advance((event.key, event.group), running.epoch, num_staying)
         running.time_epoch(self._clock())
         self.end.see_epoch(len(event.reports), running.epoch_s)
-        self._flow.see(self._running[event.key], running, running.epoch_s)
+        self._flow.see(self._running[event.key], running)
         num_epochs = running.epoch - running.group.lanes[0].start_epoch
         self.end.steps_of_trial = event.num_steps / num_epochs * (self._progress.num_epochs or num_epochs)
 
@@ -347,6 +347,7 @@ class StudyConductor:
         return is_pausing and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
 
     def _hear_saved(self, running: RunningPlacement, group: RunningGroup, event: Saved) -> Order | None:
+        group.saved_s += event.seconds
         if group.judgement is not None:
             self._trials.commit(group.judgement, event)
             group.judgement = None

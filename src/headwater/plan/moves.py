@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TypeAlias
@@ -17,8 +17,8 @@ from headwater.plan.waterfill import share_statically
 
 LEAST_GAIN = 1.1
 """Where a device scales worse than this in a guess, a trial does not get it."""
-LEAST_KNOWN_GAIN = 1.02
-"""And so where trials have shown it: an idle device that gains little is still idle."""
+LEAST_KNOWN_GAIN = 1.008
+"""And so where trials have shown it: an idle device that gains little is of no use to anybody else."""
 
 SAFE_DEVICES = 2
 """How many devices trials start on where nobody knows what several gain: two take no longer than one at worst."""
@@ -52,6 +52,11 @@ class GroupTime:
         """How long it trains if nothing changes."""
         return self.epochs_left * self.epoch_s
 
+    def age(self, seconds: float) -> GroupTime:
+        """Return what is left of it so long after its report: it is within the next epoch, for it would report."""
+        passed = min(seconds / self.epoch_s, 1.0)
+        return replace(self, epochs_left=max(self.epochs_left - passed, 0.0)) if passed > 0 else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
@@ -76,14 +81,14 @@ class Move:
 def choose_moves(
     groups: Sequence[GroupTime], num_idle: int, surface: Surface, policy: Policy = Policy.OURS
 ) -> list[Move]:
-    """Return which groups get devices that are idle while nothing waits for them: those that gain most, first.
+    """Return which groups get devices that are idle while nothing waits for them: those that would end last.
 
     A trial that trains faster on fewer devices than it has gives the others back.
     A move must gain more than it costs. `fluid` is the paper's rule: all devices are shared anew in proportion to time.
     """
     if policy is Policy.FLUID:
         return _move_by_paper(groups, num_idle, surface)
-    return [*_move_by_gain(groups, num_idle, _Options(groups, num_idle, surface))] if policy is Policy.OURS else []
+    return [*_move_by_end(groups, num_idle, _Options(groups, num_idle, surface))] if policy is Policy.OURS else []
 
 
 def find_move(
@@ -96,7 +101,7 @@ def find_move(
     best = options.find_best(mine, options.reach)
     if best is None or options.count_wanted(groups, num_idle) <= num_idle:  # nobody has to do with less
         return best
-    return next((move for move in _move_by_gain(groups, num_idle, options) if move.key == mine.key), None)
+    return next((move for move in _move_by_end(groups, num_idle, options) if move.key == mine.key), None)
 
 
 def choose_narrowed(groups: Sequence[GroupTime], num_waiting: int, surface: Surface) -> list[Move]:
@@ -164,6 +169,26 @@ class _Options:
         option = self._find_option(group.family, num_idle)
         return None if option is None else self._test(group, option)
 
+    def share_idle(self, groups: Sequence[GroupTime], num_idle: int) -> list[Move | None]:
+        """Give idle devices to whoever ends last, again and again, as long as they make it faster.
+
+        None stands for what would not gain more than it costs, and for who gets nothing.
+        """
+        chosen: list[_Option | None] = [None] * len(groups)
+        agenda = [(-group.seconds_left, place) for place, group in enumerate(groups)]
+        heapify(agenda)
+        while agenda and num_idle > 0:
+            place = heappop(agenda)[1]
+            group, before = groups[place], chosen[place]
+            num_taken = group.shape.num_devices if before is None else before.num_taken
+            option = self._find_larger(group.family, num_taken, 1.0 if before is None else before.ratio)
+            if option is not None and option.num_taken - num_taken <= num_idle:
+                num_idle -= option.num_taken - num_taken
+                chosen[place] = option
+                heappush(agenda, (-group.seconds_left * option.ratio, place))
+        pairs = zip(groups, chosen, strict=True)
+        return [None if option is None else self._test(group, option) for group, option in pairs]
+
     def list_moves(self, group: GroupTime, num_idle: int) -> list[Move]:
         """Return all that the group would gain by, the most first."""
         present = group.shape.num_devices
@@ -189,6 +214,11 @@ class _Options:
             fitting = (one for one in self._list(family) if one.num_taken - family[1].num_devices <= num_idle)
             self._best[key] = next(fitting, None)
         return self._best[key]
+
+    def _find_larger(self, family: Family, num_taken: int, ratio: float) -> _Option | None:
+        """Return what takes the next larger number of devices that makes it faster."""
+        faster = (one for one in self._list(family) if one.num_taken > num_taken and one.ratio < ratio)
+        return min(faster, key=lambda one: (one.num_taken, one.ratio), default=None)
 
     def _list(self, family: Family) -> list[_Option]:
         if family not in self._found:
@@ -232,31 +262,22 @@ def _list_options(family: Family, num_more: int, surface: Surface) -> Iterator[_
             yield _Option(ratio, num_devices=num_devices)
 
 
-def _move_by_gain(groups: Sequence[GroupTime], num_idle: int, options: _Options) -> Iterator[Move]:
-    """Yield the move that gains most, then the next; of equals, the one that takes fewer devices."""
-    left = dict(enumerate(groups))
-    agenda: list[tuple[float, int, int, Move]] = []
-
-    def consider(place: int) -> None:
-        move = options.find_best(left[place], num_idle)
-        if move is not None:
-            heappush(agenda, (-move.gain_s, move.num_taken, place, move))
-
-    for place in left:
-        consider(place)
-    while agenda:
-        *_, place, move = heappop(agenda)
-        num_more = move.num_taken - left[place].shape.num_devices
-        if num_more > num_idle:
-            consider(place)
-            continue
-        yield move
-        num_idle -= num_more
-        del left[place]
-        if num_more < 0:  # who had to do with fewer may have more now
-            agenda.clear()
-            for other in left:
-                consider(other)
+def _move_by_end(groups: Sequence[GroupTime], num_idle: int, options: _Options) -> Iterator[Move]:
+    """Yield what lets the last group end first; before that, who is faster on fewer devices gives the others back."""
+    best = {group.key: options.find_best(group, num_idle) for group in groups}
+    backs = [
+        (group, move) for group in groups if (move := best[group.key]) and move.num_taken < group.shape.num_devices
+    ]
+    yield from (move for _, move in backs)
+    num_idle += sum(group.shape.num_devices - move.num_taken for group, move in backs)
+    done = {group.key for group, _ in backs}
+    left = [group for group in groups if group.key not in done and options.find_best(group, num_idle) is not None]
+    while left:
+        moves = options.share_idle(left, num_idle)
+        if None not in moves:
+            yield from (move for move in moves if move is not None)
+            return
+        left = [group for group, move in zip(left, moves, strict=True) if move is not None]  # others can have more then
 
 
 def _move_by_paper(groups: Sequence[GroupTime], num_idle: int, surface: Surface) -> list[Move]:

@@ -100,14 +100,19 @@ class Surface:
     def add_lone(self, kind: Kind, num_devices: int, seconds: float, earlier: Mapping[int, float]) -> None:
         """Take in an epoch of a trial alone, that took so long on other numbers of devices.
 
-        Where it never had one device only, what each further one costs is told by two other numbers of them.
+        Where it never had one device only, another number of them tells, of which that is known; else two of
+        them tell what each further one costs.
         """
         others = {count: value for count, value in earlier.items() if count != num_devices}
+        known = self.shares.get(kind, {})
+        told = next((count for count in others if count in known), None)
         if num_devices == 1:
             for count, value in others.items():
                 self.add_share(kind, count, value / seconds)
         elif 1 in others:
             self.add_share(kind, num_devices, seconds / others[1])
+        elif told is not None:
+            self.add_share(kind, num_devices, known[told] * seconds / others[told])
         elif others:
             count = min(others)
             ratio = seconds / others[count] * num_devices / count
@@ -132,7 +137,7 @@ class Surface:
         by_lanes = self._compare_lanes(kind, present.num_lanes, other.num_lanes)
         if present.num_devices == other.num_devices:
             return by_lanes
-        table = {1: 1.0, **(self.shares.get(kind, {}) if self.shares else self._shares_of(kind))}
+        table = {1: 1.0, **self.shares.get(kind, {})}
         speeds = self.speeds(kind, max(present.num_devices, other.num_devices))
         shares = [table.get(count) or speeds.factor(count) for count in (present.num_devices, other.num_devices)]
         return by_lanes * shares[1] / shares[0]
@@ -143,20 +148,10 @@ class Surface:
         It is not read further than to twice as many devices as were tried.
         """
         tables: list[Mapping[int, float]] = [self.shares[kind]] if kind in self.shares else [*self.shares.values()]
-        if not tables:  # nobody has had both: what different trials took must do
-            table = self._shares_of(kind)
-            tables = [table] if table else [found for other in self.epochs if (found := self._shares_of(other))]
         fits = [fit_scaling({1: 1.0, **found}) for found in tables]
         scaling = min(sum(fits) / len(fits), MOST_SCALING) if fits else PRIOR_SCALING
         num_tried = max((count for found in tables for count in found), default=1)
         return Speeds(scaling=scaling, max_devices=max(1, min(max_devices, max(2 * num_tried, PRIOR_DEVICES))))
-
-    def _shares_of(self, kind: Kind) -> Mapping[int, float]:
-        """Return what share of the time on one device several take, as different trials tell."""
-        seconds = {
-            shape.num_devices: value for shape, value in self.epochs.get(kind, {}).items() if shape.num_lanes == 1
-        }
-        return {count: value / seconds[1] for count, value in seconds.items() if count > 1} if 1 in seconds else {}
 
     def _compare_lanes(self, kind: Kind, present: int, other: int) -> float:
         if present == other:
