@@ -1,11 +1,12 @@
 """Whether devices that flow end a study earlier on two real processes, and whether its end can be foreseen.
 
-    python benchmarks/fluid_real.py [--turns 3] [--trials 9] [--epochs 9]
+    python benchmarks/fluid_real.py [--turns 2] [--trials 9] [--epochs 9]
 
 A few epochs are timed: of one trial on one device and on both, and of a group of lanes; and what a study takes besides:
-to try group sizes, to open and to end. The same study then runs on simulated devices that take as long, which is the
-prediction, and for real: without Fluid (fifo) and with it (ours), in turns. The processes are there before: a study
-that is not timed starts them. The median of the turns is shown.
+to try group sizes, to open and to end, and from the end of a placement to the beginning of the next. The same study
+then runs on simulated devices that take as long, which is the prediction, and for real: without Fluid (fifo) and with
+it (ours), in turns. The processes are there before: a study that is not timed starts them. The median of the turns is
+shown.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -32,7 +34,7 @@ from headwater.conduct.protocol import Conductor
 from headwater.execute import ProcessExecutor, SimulatedExecutor, SimulatedTimes
 from headwater.plan.speeds import Speeds
 from headwater.store import open_store
-from headwater.trials import Device, Result, SpanPurpose
+from headwater.trials import Device, Result, Span, SpanPurpose
 
 NUM_LANES = 3
 MAX_EPOCHS = 9
@@ -66,7 +68,7 @@ class Timed:
     lanes_s: float
     """An epoch of a group, with the other device busy too."""
     start_s: float
-    """From when a placement is given until its first epoch begins, and what its end takes."""
+    """What a placement takes besides its epochs, from the end of the one before it."""
     profile_s: float
     """To try group sizes; 0 where they are given."""
     besides_s: float
@@ -79,6 +81,8 @@ class Pilot:
 
     epoch_s: float
     start_s: float
+    gap_s: float
+    """From the end of a placement to the beginning of the next on its device; 0 where there is none."""
     profile_s: float
     besides_s: float
 
@@ -103,7 +107,7 @@ class StayingExecutor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--trials", type=int, default=9)
     parser.add_argument("--epochs", type=int, default=MAX_EPOCHS, help=f"of a trial, {MAX_EPOCHS} at most")
     options = parser.parse_args()
@@ -151,7 +155,7 @@ def measure(executor: StayingExecutor, case: Case) -> Timed:
     """Time a few epochs of each shape."""
     function, lanes = case.function, case.lanes
     size = lanes if isinstance(lanes, int) else 1
-    lone = run_pilot(executor, function, num_trials=2, allocation="fifo", lanes=1)
+    lone = run_pilot(executor, function, num_trials=4, allocation="fifo", lanes=1)
     wide = run_pilot(executor, function, num_trials=1, allocation="ours", lanes="auto")
     fused = run_pilot(executor, function, num_trials=2 * size, allocation="fifo", lanes=size)
     tried = run_pilot(executor, function, num_trials=case.num_trials, allocation="fifo", lanes=lanes, max_epochs=1)
@@ -159,9 +163,9 @@ def measure(executor: StayingExecutor, case: Case) -> Timed:
         lone_s=lone.epoch_s,
         wide_s=wide.epoch_s,
         lanes_s=fused.epoch_s,
-        start_s=fmean(pilot.start_s for pilot in (lone, wide, fused)),
+        start_s=lone.gap_s + fmean(pilot.start_s for pilot in (lone, wide, fused)),
         profile_s=tried.profile_s,
-        besides_s=min(pilot.besides_s for pilot in (lone, wide, fused)),
+        besides_s=max(min(pilot.besides_s for pilot in (lone, wide, fused)) - lone.gap_s, 0.0),
     )
 
 
@@ -181,9 +185,17 @@ def run_pilot(executor: StayingExecutor, function: Train, **settings: Any) -> Pi
     return Pilot(
         epoch_s=fmean(second for seconds in epochs for second in seconds),
         start_s=max(fmean(trained) - fmean(sum(seconds) for seconds in epochs), 0.0),
+        gap_s=find_gap(spans),
         profile_s=sum(tried),
         besides_s=run_s - max(span.end_s for span in spans) + min(span.begin_s for span in spans),
     )
+
+
+def find_gap(spans: Sequence[Span]) -> float:
+    """Return how long a device waits from one placement to the next, on the mean."""
+    by_device = groupby(sorted(spans, key=lambda span: (span.device, span.begin_s)), key=lambda span: span.device)
+    gaps = [later.begin_s - earlier.end_s for _, mine in by_device for earlier, later in pairwise(mine)]
+    return max(fmean(gaps), 0.0) if gaps else 0.0
 
 
 def predict(timed: Timed, case: Case, search: str, allocation: str) -> float:
