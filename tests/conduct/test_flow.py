@@ -38,7 +38,7 @@ def run(times: SimulatedTimes, allocation: str, num_devices: int = 4, **settings
     return simulate(times, num_devices, **{"lanes": "auto", "num_trials": 9, "allocation": allocation, **settings})
 
 
-@pytest.mark.parametrize("search", ["random", "halving", "hyperband", "asha", "pbt", "bohb"])
+@pytest.mark.parametrize("search", ["random", "halving", "hyperband", "asha", "pbt", "bohb", "sync-bohb", "median"])
 @pytest.mark.parametrize("times", [ALONE, FUSED], ids=["alone", "fused"])
 @pytest.mark.parametrize("allocation", ["even", "fluid", "ours"])
 def test_what_a_search_finds_does_not_depend_on_who_gets_devices(

@@ -77,6 +77,26 @@ def test_a_change_that_costs_more_than_it_gains_is_not_made() -> None:
         assert run_stage(replace(SLICED, change_s=1000), policy).num_changes == 0
 
 
+@pytest.mark.parametrize("policy", [Policy.FLUID, Policy.OURS])
+def test_no_more_is_changed_than_every_trial_at_every_end(policy: Policy) -> None:
+    rng = Random(14)
+    for _ in range(40):
+        stage = draw_stage(rng)
+        assert run_stage(stage, policy).num_changes <= len(stage.seconds) ** 2
+
+
+def test_static_shares_end_within_twice_the_mean_load_and_the_longest_shared_trial() -> None:
+    """What can be shown of the paper's rule where a shared device is divided and several scale in full."""
+    rng = Random(15)
+    for _ in range(60):
+        num_devices, max_sharing = rng.randint(1, 12), rng.randint(1, 4)
+        speeds = Speeds(max_sharing=max_sharing, max_devices=num_devices, is_sliced=True)
+        stage = replace(draw_stage(rng), num_devices=num_devices, speeds=speeds)
+        load_s = sum(stage.seconds) / num_devices
+        small = [time * max_sharing for time in stage.seconds if time < load_s]
+        assert run_stage(stage, Policy.STATIC).seconds <= 2 * load_s + max(small, default=0.0) + 1e-9
+
+
 def test_no_trials_take_no_time() -> None:
     for policy in Policy:
         assert run_stage(Stage(seconds=(), num_devices=3), policy).seconds == 0
