@@ -51,12 +51,18 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     memory: Annotated[
         float | None, typer.Option(min=1, metavar="GIB", help="What each process may take; all there is by default.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=10, metavar="N", help="As root: processes and threads of all studies of a user.")
+    ] = 4096,
     upload: Annotated[
         float, typer.Option(min=0.01, max=1024, metavar="MIB", help="How much a submission may have.")
     ] = 16,
     longest: Annotated[
         str | None, typer.Option(metavar="TIME", help="When any study is ended after it was submitted, such as 48h.")
     ] = None,
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="How long a study past a limit may take to come to a report.")
+    ] = "60s",
     first_uid: Annotated[
         int, typer.Option(metavar="UID", help="As root: the system user of the first user; others follow.")
     ] = FIRST_UID,
@@ -86,7 +92,11 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             num_devices=devices or count_cores(),
             host=host,
             port=port,
-            limits=Limits(memory_bytes=int(memory * GIB) if memory is not None else count_memory()),
+            limits=Limits(
+                memory_bytes=int(memory * GIB) if memory is not None else count_memory(),
+                num_processes=processes,
+                grace_s=parse_seconds(grace),
+            ),
             most_bytes=int(upload * 2**20),
             longest_s=LONGEST_S if longest is None else parse_seconds(longest),
             first_uid=first_uid if is_root() and not same_user else None,

@@ -152,13 +152,13 @@ class Service:
 
 
 def _try(ask: Callable[[], Json], patience_s: float) -> Json:
-    """Ask again while there is no answer, or the database of the service is away; not for ever."""
+    """Ask again while there is no answer, too much was asked, or the database of the service is away; not for ever."""
     give_up, pause_s = time.monotonic() + patience_s, 0.1
     while True:
         try:
             return ask()
         except ServiceError as error:
-            if error.status not in (0, 503) or time.monotonic() > give_up:
+            if error.status not in (0, 429, 503) or time.monotonic() > give_up:
                 raise
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 2.0)

@@ -24,6 +24,7 @@ from headwater.serve.service.answers import (
 )
 from headwater.serve.service.coordinator import Coordinator
 from headwater.serve.service.folders import StudyFolder
+from headwater.serve.service.rates import RequestRates
 from headwater.serve.service.reading import StudyReader
 from headwater.serve.service.requests import parse_json, read_priority, read_submission
 from headwater.serve.service.values import ENDED, Event, Role, State, Submission, User, Wish
@@ -45,6 +46,7 @@ class Api:
         self._store = coordinator.store
         self._call = coordinator.call
         self._reader = StudyReader()
+        self._rates = RequestRates()
         self._most_bytes = most_bytes
         self._longest_s = longest_s
 
@@ -75,30 +77,32 @@ class Api:
         submission, _ = await self._find(request)
         wait_s, version = read_query(request, "wait", LONGEST_WAIT_S), read_query(request, "version", float("inf"), -1)
         until = time.monotonic() + wait_s
-        while True:
-            came = self._coordinator.changes.next()
-            found = await self._call(self._store.find, submission.id)
-            if found is None:
-                raise _unknown(submission.id)
-            left_s = until - time.monotonic()
-            if found.version > version or left_s <= 0:
-                return answer(found.as_json())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(came.wait(), left_s)
+        with self._rates.waiting(request.state.user.name):
+            while True:
+                came = self._coordinator.changes.next()
+                found = await self._call(self._store.find, submission.id)
+                if found is None:
+                    raise _unknown(submission.id)
+                left_s = until - time.monotonic()
+                if found.version > version or left_s <= 0:
+                    return answer(found.as_json())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(came.wait(), left_s)
 
     async def logs(self, request: Request) -> Response:
         """What a study has printed from `offset` on; with `wait`, when there is more, or it has ended."""
         submission, folder = await self._find(request)
         offset = int(read_query(request, "offset", float("inf")))
         until = time.monotonic() + read_query(request, "wait", LONGEST_WAIT_S)
-        while True:
-            found = await self._call(self._store.find, submission.id)
-            is_over = found is None or found.state in (*ENDED, State.PAUSED)
-            content, end = await self._call(folder.read_log, offset, LOG_BYTES)
-            if content or is_over or time.monotonic() >= until:
-                text = content.decode("utf-8", "replace")
-                return answer({"text": text, "offset": end, "is_over": is_over and len(content) < LOG_BYTES})
-            await asyncio.sleep(LOOK_S)
+        with self._rates.waiting(request.state.user.name):
+            while True:
+                found = await self._call(self._store.find, submission.id)
+                is_over = found is None or found.state in (*ENDED, State.PAUSED)
+                content, end = await self._call(folder.read_log, offset, LOG_BYTES)
+                if content or is_over or time.monotonic() >= until:
+                    text = content.decode("utf-8", "replace")
+                    return answer({"text": text, "offset": end, "is_over": is_over and len(content) < LOG_BYTES})
+                await asyncio.sleep(LOOK_S)
 
     async def trials(self, request: Request) -> Response:
         """All trials of a study."""
@@ -109,7 +113,7 @@ class Api:
     async def archive(self, request: Request) -> Response:
         """A copy of a study's record and, with `weights=1`, the best weights, as a tar file."""
         submission, folder = await self._find(request)
-        with_weights = request.query_params.get("weights") == "1"
+        with_weights = read_query(request, "weights", 1) == 1
         file = await self._reader.read_archive(submission.id, folder, with_weights=with_weights)
         return StreamingResponse(_read_whole(file), media_type="application/x-tar", headers=HEADERS)
 
@@ -123,23 +127,25 @@ class Api:
         given = request.headers.get("last-event-id", "")
         is_known = given.isascii() and given.isdecimal() and len(given) <= 18
         since = int(given) if is_known else 0 if only is not None else await self._call(self._store.last_event)
-        stream = self._follow(since, whose, only)
+        with self._rates.waiting(request.state.user.name):  # there is room now; the stream counts while it goes
+            stream = self._count_stream(request.state.user.name, self._follow(since, whose, only))
         return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
 
     async def stop(self, request: Request) -> Response:
         """End a study after its next report, or at once with `{"now": true}`."""
         submission, _ = await self._find(request, to_change=True)
-        value = await self._read_small(request)
-        user = await self._identify(request)
-        reason = f"{user.name} has stopped it"
-        done = await self._coordinator.end(submission.id, Wish.STOP, reason, at_once=value.get("now") is True)
+        now = (await self._read_small(request)).get("now", False)
+        if not isinstance(now, bool):
+            raise ServiceError(f"now is {now!r:.40}; it must be true or false", 422)
+        reason = f"{request.state.user.name} has stopped it"
+        done = await self._coordinator.end(submission.id, Wish.STOP, reason, at_once=now)
         return answer(done.as_json())
 
     async def pause(self, request: Request) -> Response:
         """Have a study wait after its next report until it is resumed."""
         submission, _ = await self._find(request, to_change=True)
-        user = await self._identify(request)
-        return answer((await self._coordinator.end(submission.id, Wish.PAUSE, f"{user.name} has paused it")).as_json())
+        reason = f"{request.state.user.name} has paused it"
+        return answer((await self._coordinator.end(submission.id, Wish.PAUSE, reason)).as_json())
 
     async def resume(self, request: Request) -> Response:
         """Let a study go on."""
@@ -177,6 +183,7 @@ class Api:
             return parse_json(content) if content else {}
 
     async def _identify(self, request: Request) -> User:
+        """Return who asks, which the request knows from now on too."""
         token = find_bearer(request)
         user = None if token is None else await self._call(self._store.find_user, token)
         if user is None:
@@ -185,6 +192,8 @@ class Api:
                 "`headwater token create USER` makes one",
                 401,
             )
+        self._rates.count(user.name)
+        request.state.user = user
         return user
 
     async def _find(self, request: Request, *, to_change: bool = False) -> tuple[Submission, StudyFolder]:
@@ -198,6 +207,12 @@ class Api:
             raise ServiceError(f"user {user.name} is a viewer, who changes nothing", 403)
         owner = next(one for one in await self._call(self._store.users) if one.name == found.user)
         return found, self._coordinator.folder.find(found.id, owner.place)
+
+    async def _count_stream(self, user: str, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """Pass a stream on; where others came first meanwhile, it ends at once, and is asked for again."""
+        with suppress(ServiceError), self._rates.waiting(user):
+            async for part in stream:
+                yield part
 
     async def _follow(self, since: int, user: str | None, submission: str | None) -> AsyncGenerator[bytes, None]:
         yield b"retry: 1000\n\n"

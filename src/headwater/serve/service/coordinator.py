@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from headwater.errors import StoreError, StudyError
+from headwater.errors import ServiceError, StoreError, StudyError
 from headwater.plan.fair_shares import FadingUse, StudyDemand, share_devices
 from headwater.plan.fair_shares import User as Sharing
 from headwater.serve.service.deciding import Claim, Step, What, count_wanted, decide_end, decide_limit, decide_steps
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 TICK_S = 1.0
 """So often are limits looked at, device-seconds counted and progress written down."""
-GRACE_S = 60.0
-"""A study that is past a limit is killed if it has not reported for so long."""
+MOST_ACTIVE = 1000
+"""So many studies of one user may run or wait."""
 TRY_AGAIN_S = 1.0
 TURN_S = 120.0
 """So long does a user keep a device that is in turn others': whoever gives up the last one must load anew."""
@@ -107,6 +107,7 @@ class Coordinator:
         try:
             await self.call(folder.create, asked.files)
             async with self._lock:
+                await self._require_room(submission)
                 kept = await self.call(self.store.add, submission, key, asked.body)
                 if kept.id == submission.id:
                     self.folder.settle(kept.id)
@@ -114,6 +115,15 @@ class Coordinator:
             await self.call(folder.remove)  # unless it has its name by now
         self._notify()
         return kept
+
+    async def _require_room(self, submission: Submission) -> None:
+        waiting = await self.call(self.store.list_submissions, submission.user, (State.QUEUED, State.RUNNING))
+        if len(waiting) >= MOST_ACTIVE:
+            raise ServiceError(
+                f"{len(waiting)} studies of user {submission.user} run or wait, and no more can; submit this one when "
+                "some of them have ended",
+                429,
+            )
 
     async def end(self, submission: str, wish: Wish, reason: str, *, at_once: bool = False) -> Submission:
         """Pause or stop a study: after its next report where it runs."""
@@ -271,7 +281,7 @@ class Coordinator:
         if one.wish is not Wish.STOP:
             self.changes.notify()
             return await self.call(self.store.change, one.id, wish=Wish.STOP, wished=self._clock(), reason=limit)
-        if runner is not None and one.wished is not None and self._clock() - one.wished > GRACE_S:
+        if runner is not None and one.wished is not None and self._clock() - one.wished > self._limits.grace_s:
             runner.kill()
         return one
 

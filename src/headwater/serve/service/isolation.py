@@ -20,7 +20,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What each process of a study may take at most."""
+    """What each process of a study may take at most, and how long a study may go on that is to end."""
 
     memory_bytes: int
     """Address space, of which torch takes some gigabytes for itself."""
@@ -28,6 +28,8 @@ class Limits:
     num_files: int = 4096
     num_processes: int = 4096
     """Processes and threads of all studies of a user; the system counts them where these run as a user of their own."""
+    grace_s: float = 60.0
+    """A study that is past its deadline or budget is killed if it has not come to a report for so long."""
 
     def as_system(self) -> dict[str, int]:
         """Return them by the names that the system has for them."""

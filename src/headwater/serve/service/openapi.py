@@ -189,5 +189,6 @@ _REFUSALS = {
     "409": "It is not possible as things stand",
     "413": "The body is too large",
     "422": "Something in the request is not what it must be",
+    "429": "That is asked too often, or too much at once; try again",
     "503": "The database does not answer; try again",
 }

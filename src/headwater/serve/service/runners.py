@@ -65,9 +65,7 @@ class StudyRunner:
         try:
             return await self._listen(process, note)
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await _part_from(process)
 
     def tell_devices(self, count: int) -> None:
         """Have it train on so many devices from its next report on."""
@@ -143,3 +141,15 @@ class StudyRunner:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             with suppress(ConnectionError):
                 self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+
+async def _part_from(process: Process) -> None:
+    """Have a steward end, which it does when nobody speaks with it any more; one that does not is killed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), PARTING_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
