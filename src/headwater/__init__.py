@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.report.mlflow_logging import MLflowCallback
     from headwater.report.tensorboard_logging import TensorBoardCallback
     from headwater.study import Study
+    from headwater.together import run_together
     from headwater.train import Trial
     from headwater.train.lending import lend_bubbles
     from headwater.trials import Result, Surrogate, TrialRecord
@@ -75,6 +76,7 @@ __all__ = [
     "qloguniform",
     "quniform",
     "randint",
+    "run_together",
     "sample_from",
     "uniform",
 ]
@@ -106,6 +108,7 @@ _HOMES = {
     "lend_bubbles": "headwater.train.lending",
     "load": "headwater.packs",
     "pack": "headwater.packs",
+    "run_together": "headwater.together",
 }
 
 

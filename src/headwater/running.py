@@ -57,7 +57,7 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
         study.executor.earlier = None if is_new else _find_spending(study)
     study = study if is_new else _take_max_epochs(study)
     earlier_s = 0.0 if is_new else _find_earlier(study)
-    with _open_executor(study, limits, watcher) as (executor, plain):
+    with open_executor(study, limits, watcher) as (executor, plain):
         settings = replace(plain, earlier_s=earlier_s)
         run = _run_stages if has_stages else _run_search
         return _with_reporter(run(study, limits, executor, settings, is_new=is_new), study.storage)
@@ -116,7 +116,8 @@ def _find_spending(study: Study) -> Spending:
 
 
 @contextmanager
-def _open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tuple[Executor, RunSettings]]:
+def open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tuple[Executor, RunSettings]]:
+    """Have the executor that a study asks for, and what a run on it has."""
     if isinstance(study.executor, SimulatedExecutor):  # nothing trains, so torch stays away
         yield study.executor, RunSettings(num_devices=max(len(study.executor.list_devices()), 1), watcher=watcher)
         return

@@ -273,7 +273,7 @@ class Study:
         """
         limits = read_limits(num_trials, time_budget, target)
         check_one_of("resume", resume, ("never", "auto"))
-        is_new = resume == "never" or not self._is_recorded()
+        is_new = resume == "never" or not self.is_recorded()
         return self.run_within(limits, watcher or choose_default(), is_new=is_new)
 
     def resume(
@@ -322,7 +322,7 @@ class Study:
             raise KeyboardInterrupt(result.ended_early)
         return result
 
-    def _is_recorded(self) -> bool:
+    def is_recorded(self) -> bool:
         """Tell whether the record has a study of this name."""
         if self.name is None or self.storage is None:
             raise StudyError("resume='auto' finds a study by its name in the record: give the study name= and storage=")

@@ -86,7 +86,7 @@ class ConductedStudy:
         assert order is not None
         return order
 
-    def save(self, placement: Placement, numbers: Sequence[int], epoch: int, kept: int | None = None) -> Order | None:
+    def save(self, placement: Placement, numbers: Sequence[int], epoch: int, kept: Sequence[int] = ()) -> Order | None:
         """Write states as a worker would, and tell of it."""
         place = self.conductor.brief("").states
         for number in numbers:
@@ -96,7 +96,7 @@ class ConductedStudy:
             key=placement.key,
             group=placement.groups[0].key,
             epochs=dict.fromkeys(numbers, epoch),
-            kept=None if kept is None else (kept, epoch),
+            kept=dict.fromkeys(kept, epoch),
         )
         return self.conductor.hear(event)
 
@@ -131,7 +131,7 @@ class ConductedStudy:
                 if not numbers:
                     break
                 order = self.report(placement, epoch, {number: float(number) for number in numbers}, group)
-                if order.save or order.keep is not None:
+                if order.save or order.keep:
                     self.save(placement, order.save, epoch, order.keep)
                 numbers = [number for number in numbers if number not in order.leave]
             self.end(placement, numbers, group=group)

@@ -163,7 +163,7 @@ def test_of_trials_that_end_at_the_same_time_the_best_is_kept(tmp_path: Path, or
         assert states.choose_kept([report(number, 3.0 - number)]) == number
         (tmp_path / name_kept(number, 1)).touch()
     for number in order:
-        event = Saved(key=0, group=number, epochs={}, kept=(number, 1))
+        event = Saved(key=0, group=number, epochs={}, kept={number: 1})
         states.take_saved(states.leave_out_overtaken(event))
         assert states.files.kept is not None
         assert (tmp_path / name_kept(*states.files.kept)).exists()

@@ -45,7 +45,7 @@ def test_every_idle_device_gets_a_group_until_there_is_none() -> None:
     assert study.place() != []
     assert study.place() == []
     assert study.conductor.is_running
-    assert not study.conductor.has_waiting
+    assert not study.conductor.waiting.num_lanes
 
 
 def test_a_study_comes_to_its_end_with_every_trial_completed() -> None:
@@ -91,8 +91,8 @@ def test_the_best_trial_that_has_ended_is_kept() -> None:
     study = ConductedStudy()
     (placement,) = study.place("cpu:0")
     study.start(placement, 2)
-    assert study.report(placement, 1, {0: 0.1, 1: 0.2}).keep is None
-    assert study.report(placement, 2, {0: 0.4, 1: 0.3}).keep == 1
+    assert study.report(placement, 1, {0: 0.1, 1: 0.2}).keep == ()
+    assert study.report(placement, 2, {0: 0.4, 1: 0.3}).keep == (1,)
 
 
 def test_a_report_without_the_metric_ends_the_study_or_fails_its_trial() -> None:

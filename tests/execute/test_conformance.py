@@ -223,7 +223,7 @@ class Observer:
         placements = self._conductor.place(idle)
         used = {name for placement in placements for name in placement.devices}
         self._idle = {device.name for device in idle} - used
-        if self._idle and self._conductor.has_waiting:
+        if self._idle and self._conductor.waiting.num_lanes:
             self.left_idle.append(tuple(self._idle))
         self.num_asked_after += self._last is not None
         self._last = None

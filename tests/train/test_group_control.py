@@ -64,22 +64,22 @@ def test_who_is_ordered_to_leave_stops_and_the_others_go_on(tmp_path: Path) -> N
 
 
 def test_states_are_in_their_place_before_it_is_told_that_they_are(tmp_path: Path) -> None:
-    told = Told(tmp_path, Order(save=(3, 4), keep=4))
+    told = Told(tmp_path, Order(save=(3, 4), keep=(4,)))
     told.report(lambda number: LaneState(1, models=[{"weight": torch.full((1,), number)}]))
     saved = told.events[-1]
     assert isinstance(saved, Saved)
-    assert (saved.epochs, saved.kept) == ({3: 1, 4: 1}, (4, 1))
+    assert (saved.epochs, saved.kept) == ({3: 1, 4: 1}, {4: 1})
     assert told.states.load(3, 1).models[0]["weight"].item() == 3
-    place = StatesPlace(url=str(tmp_path), study="mine", kept=saved.kept)
+    place = StatesPlace(url=str(tmp_path), study="mine", kept=(4, 1))
     assert StateStore(place).load_kept().models[0]["weight"].item() == 4
 
 
 def test_a_function_that_cannot_start_again_saves_nothing_and_says_so(tmp_path: Path) -> None:
-    told = Told(tmp_path, Order(save=(3,), keep=3))
+    told = Told(tmp_path, Order(save=(3,), keep=(3,)))
     told.report(lambda number: None)
     saved = told.events[-1]
     assert isinstance(saved, Saved)
-    assert (saved.epochs, saved.kept) == ({}, None)
+    assert (saved.epochs, saved.kept) == ({}, {})
     with pytest.raises(StoreError):
         told.states.load(3, 1)
 

@@ -20,14 +20,14 @@ def test_a_placement_trains_unless_it_says_otherwise() -> None:
 
 def test_an_order_leaves_everything_as_it_is_unless_it_says_otherwise() -> None:
     order = Order()
-    assert (order.leave, order.save, order.keep, order.join) == (frozenset(), (), None, ())
+    assert (order.leave, order.save, order.keep, order.join) == (frozenset(), (), (), ())
 
 
 def test_placements_orders_and_events_are_equal_after_they_were_sent() -> None:
     values = (
         Device(name="cpu:0"),
         Placement(key=3, study="s", groups=(GROUP,), devices=("cpu:0", "cpu:1"), purpose=Purpose.PROFILE),
-        Order(leave=frozenset({4}), save=(4,), keep=2, join=(GROUP,)),
+        Order(leave=frozenset({4}), save=(4,), keep=(2,), join=(GROUP,)),
         Reported(key=3, group=4, reports=(), num_steps=1, seconds=0.5, device="cpu:0", time_s=2.0),
     )
     assert pickle.loads(pickle.dumps(values)) == values

@@ -133,6 +133,29 @@ class Grouper:
             strategies=tuple(self._ways.values()),
         )
 
+    def adopt(self, learnt: Learnt) -> bool:
+        """Take over what another study of the same function has learnt; tell whether both part lanes alike, so far."""
+        labels = [recipe.label for recipe in learnt.recipes]
+        if labels[: len(self._recipes)] != list(self._recipes):
+            return False
+        self._recipes = {recipe.label: recipe for recipe in learnt.recipes}
+        self._apart = self._apart or learnt.apart
+        for item in learnt.profiles:
+            if item.num_asked > self._known.get(item.kind, (0, None))[0]:
+                self._known[item.kind] = item.num_asked, item.profile
+                self.profiles.append(item.profile)
+        self.take_ways(learnt.strategies)
+        return True
+
+    def count_most(self, lane: Lane) -> int:
+        """Return how many lanes like this one a group may have, as far as that is known."""
+        if self._apart is not None:
+            return 1
+        kind = self.kind_of(lane)
+        _, profile = self._known.get(kind, (0, None))
+        most = self._num_lanes or (1 if profile is None else profile.num_lanes)
+        return int(min(most, self._find_limit(kind)))
+
     def take_ways(self, ways: Sequence[ChosenWay]) -> None:
         """Learn which ways of computing were fastest."""
         self._ways |= {(way.key, way.magnitude): way for way in ways}

@@ -70,17 +70,18 @@ class TrialStates:
 
     def leave_out_overtaken(self, event: Saved) -> Saved:
         """Return what was written but for weights that are no longer the best, where the better ones are there."""
-        if event.kept is None or event.kept[0] == self._best or self.files.kept_number != self._best:
+        if not event.kept or self._best in event.kept or self.files.kept_number != self._best:
             return event
-        self.files.remove_kept(*event.kept)
-        return replace(event, kept=None)
+        for number, epoch in event.kept.items():
+            self.files.remove_kept(number, epoch)
+        return replace(event, kept={})
 
     def take_saved(self, event: Saved) -> None:
         """Take in what was written, now that it is recorded."""
         self._saving_s += event.seconds
         self.files.add(event.epochs)
-        if event.kept is not None:
-            self.files.set_kept(*event.kept)
+        for number, epoch in event.kept.items():
+            self.files.set_kept(number, epoch)
 
     def keep_unfinished(self) -> None:
         """Where no trial came to its end, keep the weights of the best that was under way, as they are now."""

@@ -17,7 +17,7 @@ from headwater.conduct.running import RunningGroup, RunningPlacement
 from headwater.conduct.setup import StudySetup, open_states, open_waiting, record_learnt
 from headwater.conduct.spans import follow_trials
 from headwater.conduct.study_trials import StudyTrials
-from headwater.conduct.waiting import Rank
+from headwater.conduct.waiting import Rank, Take, WaitingLanes
 from headwater.conduct.work_choice import WorkChoice
 from headwater.plan.jobs import Part
 from headwater.trials import (
@@ -101,9 +101,18 @@ class StudyConductor:
 
     def place(self, idle: Sequence[Device]) -> list[Placement]:
         """Return what these devices are to do now."""
+        self.see_devices(idle)
+        return [self._start(work, devices) for work, devices in self._choice.choose(is_running=self.is_running)]
+
+    def see_devices(self, idle: Sequence[Device]) -> None:
+        """Take in which devices are idle."""
         if self._devices.see_idle(idle):
             self._waiting.share_among(self._devices.num_sharing)
-        return [self._start(work, devices) for work, devices in self._choice.choose(is_running=self.is_running)]
+
+    def place_beside(self, lane: Lane, devices: tuple[str, ...], most_lanes: int) -> Placement | None:
+        """Return lanes that train as one with this one of another study, so many at most; None: there are none."""
+        work = self._find_work(take=partial(self._waiting.take_like, lane, most_lanes))
+        return self._start(work, devices) if work else None
 
     def order_devices(self, idle: Sequence[Device]) -> list[Device]:
         """Return devices with the fastest first, as far as it was seen how fast they are."""
@@ -185,9 +194,9 @@ class StudyConductor:
         return frozenset(name for running in self._running.values() for name in running.placement.devices)
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether lanes wait for a device."""
-        return self._waiting.num_lanes > 0
+    def waiting(self) -> WaitingLanes:
+        """The lanes that wait for a device."""
+        return self._waiting
 
     def want_devices(self, pool: DevicePool) -> tuple[str, ...]:
         """Return which devices are wanted: those there are, where nobody wishes others."""
@@ -232,16 +241,16 @@ class StudyConductor:
         """The trial and the epoch of the weights that are kept as the best."""
         return self._states.files.kept
 
-    def _find_work(self, rank: Rank | None = None, *, can_measure: bool = True) -> Work | None:
+    def _find_work(self, rank: Rank | None = None, *, can_measure: bool = True, take: Take = None) -> Work | None:
         """Return what an idle device is to do; None while there is nothing, or where the run is to end."""
         if self.ended_early is not None:
             return None
         self._open_more()
         has_time = not self._setup.limits.deadline.is_over
-        if (work := self._waiting.take(rank, has_time=has_time, can_measure=can_measure)) is None:
+        take = take or partial(self._waiting.take, rank, has_time=has_time, can_measure=can_measure)
+        if (work := take()) is None:
             return None
-        # Whatever the limits: one group at least comes to a report.
-        reason = self.end.find_before(work.groups) if self._has_begun else self.end.stop_reason
+        reason = self.end.find_before(work.groups) if self._has_begun else self.end.stop_reason  # one must report
         if reason is not None:
             self._waiting.put_back(work)
             self._end_early(reason)
@@ -318,7 +327,7 @@ class StudyConductor:
         leave = frozenset([*judgement.leaving, *gone])
         running.numbers = [number for number in numbers if number not in leave] if leave else numbers
         self._flow.note_stand(self._running[event.key], running)
-        return Order(leave=leave, save=save, keep=judgement.kept)
+        return Order(leave=leave, save=save, keep=() if judgement.kept is None else (judgement.kept,))
 
     def _time_epoch(self, running: RunningGroup, event: Reported, num_staying: int) -> None:
         self._progress.advance((event.key, event.group), running.epoch, num_staying)
@@ -364,10 +373,9 @@ class StudyConductor:
 
     def _hear_end(self, running: RunningPlacement, group: RunningGroup, event: Ended) -> Order | None:
         """Take in how a group ended: its lanes are done, or must be cut otherwise."""
-        key = event.key, event.group
         del running.groups[event.group]
-        self._flow.forget(*key)
-        self._progress.advance(key, 0, 0)
+        self._flow.forget(event.key, event.group)
+        self._progress.advance((event.key, event.group), 0, 0)
         ending = replace(event.ending, lanes=group.select(event.numbers))
         self._log.charge(event.numbers, event.seconds)
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):

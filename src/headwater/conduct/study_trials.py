@@ -147,8 +147,8 @@ class StudyTrials:
             for number, status in judgement.leaving.items()
         ]
         saved = None if saved is None else self._states.leave_out_overtaken(saved)
-        if saved is not None and saved.kept is not None:  # before it is recorded that its trial has ended
-            self._states.files.note_kept(*saved.kept)
+        for number, epoch in () if saved is None else saved.kept.items():  # before its trial is recorded as ended
+            self._states.files.note_kept(number, epoch)
         self._recorder.write(judgement.fresh, moves)
         if self._decided:
             for number in judgement.numbers:

@@ -228,7 +228,7 @@ class TransferConductor:
 
     @property
     def _active_waits(self) -> bool:
-        return isinstance(self._active, Stage) and self._active.conductor.has_waiting
+        return isinstance(self._active, Stage) and self._active.conductor.waiting.num_lanes > 0
 
     @property
     def _awaits_start(self) -> bool:

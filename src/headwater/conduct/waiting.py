@@ -10,12 +10,25 @@ from typing import TypeAlias
 from headwater.conduct.grouping import Grouper, Work
 from headwater.conduct.packing import Packer
 from headwater.plan.grouping import Key
-from headwater.trials import Ending, Lane, LoadingCost, Lost, Measured, Measurement, Profile, Purpose, TrialGroup
+from headwater.trials import (
+    Ending,
+    Lane,
+    Learnt,
+    LoadingCost,
+    Lost,
+    Measured,
+    Measurement,
+    Profile,
+    Purpose,
+    TrialGroup,
+)
 
-__all__ = ["Rank", "WaitingLanes", "Work"]
+__all__ = ["Rank", "Take", "WaitingLanes", "Work"]
 
 Rank: TypeAlias = Callable[[TrialGroup], int]
 """How much a group is worth to a device."""
+Take: TypeAlias = Callable[[], Work | None] | None
+"""Takes something of what waits; None: what is first."""
 
 
 class WaitingLanes:
@@ -111,6 +124,31 @@ class WaitingLanes:
         ]
         self._remove(mates)
         return mates
+
+    def adopt(self, learnt: Learnt) -> None:
+        """Take over what another study of the same function has learnt."""
+        self._is_stale |= self.grouper.adopt(learnt)
+
+    def list_like(self, lane: Lane) -> list[Lane]:
+        """Return the lanes that wait and could share a group with this one, of this study or another."""
+        self._arrange()
+        waiting = [*(one for group in self._groups for one in group.lanes), *self._lanes]
+        return [one for one in waiting if self._are_alike(one, lane)]
+
+    def take_like(self, lane: Lane, most_lanes: int) -> Work | None:
+        """Return lanes that can train in one group with this one of another study, so many at most; None: none can."""
+        self._arrange()
+        found = next((group for group in self._groups if self._are_alike(group.lanes[0], lane)), None)
+        if found is None:
+            return None
+        self._groups.remove(found)
+        self._num_grouped -= len(found)
+        self.add(found.lanes[most_lanes:])
+        return Work(purpose=Purpose.TRAIN, groups=(TrialGroup(lanes=found.lanes[:most_lanes]),))
+
+    def _are_alike(self, one: Lane, other: Lane) -> bool:
+        starts = (one.seed, one.start_epoch), (other.seed, other.start_epoch)
+        return starts[0] == starts[1] and self.grouper.kind_of(one) == self.grouper.kind_of(other)
 
     def put_back(self, work: Work) -> None:
         """Let work wait again that could not be done; what was to be measured is measured again."""

@@ -109,18 +109,18 @@ class SimulatedPlacement:
             num_epochs=self._times.num_epochs,
         )
         assert order is not None, "a report gets an order"
-        if order.save or order.keep is not None or self._is_pack:
+        if order.save or order.keep or self._is_pack:
             yield from self._save(group, order)
         group.lanes = [lane for lane in group.lanes if lane.number not in order.leave]
 
     def _save(self, group: _Group, order: Order) -> Script:
-        seconds = self._times.save_s * (len(order.save) + (order.keep is not None))
+        seconds = self._times.save_s * (len(order.save) + len(order.keep))
         yield seconds
         for number in order.save:
             self._write(name_state(number, group.epoch), number, group.epoch)
-        kept = None if order.keep is None else (order.keep, group.epoch)
-        if kept is not None:
-            self._write(name_kept(*kept), *kept)
+        kept = dict.fromkeys(order.keep, group.epoch)
+        for number, epoch in kept.items():
+            self._write(name_kept(number, epoch), number, epoch)
         answer = yield Saved(
             key=self.placement.key,
             group=group.key,

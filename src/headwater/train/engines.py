@@ -32,6 +32,7 @@ from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
 from headwater.train.shared_calls import Sharing
 from headwater.trials import Lane
+from headwater.trials.joint_numbers import split_number
 
 ModelSource: TypeAlias = nn.Module | Callable[[], nn.Module]
 
@@ -371,7 +372,7 @@ def build_model(source: ModelSource, lane: Lane) -> nn.Module:
         return source
     if not callable(source):
         raise TrialError(f"prepare_model takes a module or a function that builds one, not {type(source).__name__}")
-    with own_randomness(mix_seed(lane.seed, "trial", lane.number)):
+    with own_randomness(mix_seed(lane.seed, "trial", split_number(lane.number)[1])):
         model = source()
     if not isinstance(model, nn.Module):
         raise TrialError(f"the function given to prepare_model returned {type(model).__name__}, not a torch.nn.Module")

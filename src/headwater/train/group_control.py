@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from headwater.train.engines import LaneState
-from headwater.train.state_store import StateStore
+from headwater.train.state_store import LaneStates
 from headwater.trials import (
     ChosenWay,
     Decision,
@@ -41,7 +41,7 @@ class GroupControl:
         self,
         key: int,
         group: TrialGroup,
-        states: StateStore,
+        states: LaneStates,
         tell: Tell,
         *,
         is_packed: bool = False,
@@ -109,7 +109,7 @@ class GroupControl:
             )
         )
         assert order is not None, "a report gets an order"
-        if order.save or order.keep is not None or self._is_packed:
+        if order.save or order.keep or self._is_packed:
             answer = self._tell(self._save(order, capture))
             self._mates += () if answer is None else answer.join
         return [Decision.STOP if report.number in order.leave else Decision.CONTINUE for report in reports]
@@ -126,10 +126,11 @@ class GroupControl:
             if (state := capture(number)) is not None:
                 self._states.put(number, state)
                 saved[number] = state.epoch
-        kept = None
-        if order.keep is not None and (best := capture(order.keep)) is not None:
-            self._states.keep(order.keep, best)
-            kept = order.keep, best.epoch
+        kept: dict[int, int] = {}
+        for number in order.keep:
+            if (best := capture(number)) is not None:
+                self._states.keep(number, best)
+                kept[number] = best.epoch
         seconds = time.perf_counter() - begin
         return Saved(key=self._key, group=self.group.key, epochs=saved, kept=kept, seconds=seconds)
 

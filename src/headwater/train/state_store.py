@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from headwater.errors import StoreError
@@ -10,6 +11,7 @@ from headwater.store.state_files import name_kept, name_state
 from headwater.train.checkpoint import decode_state, encode_state
 from headwater.train.engines import LaneState
 from headwater.trials import StatesPlace
+from headwater.trials.joint_numbers import split_number
 
 
 class StateFolder(Protocol):
@@ -20,6 +22,19 @@ class StateFolder(Protocol):
 
     def read(self, name: str) -> bytes:
         """Return what a file holds; raises StoreError where it cannot be read."""
+
+
+class LaneStates(Protocol):
+    """Where the lanes of groups have their states."""
+
+    def put(self, number: int, state: LaneState) -> None:
+        """Write a state beside the trial's earlier one."""
+
+    def keep(self, number: int, state: LaneState) -> None:
+        """Write a state as the best of its study."""
+
+    def load(self, number: int, epoch: int) -> LaneState:
+        """Return the state that a trial had at an epoch; raises StoreError where there is none."""
 
 
 class StateStore:
@@ -72,3 +87,28 @@ class StateStore:
             return decode_state(self._folder.read(name), self._place.study, number)
         except StoreError as error:
             raise StoreError(f"the state {self._place.url}/{name} cannot be used: {error}") from error
+
+
+class JointStates:
+    """The states of several studies that train together, each study's in a place of its own.
+
+    Trials are known by the numbers that say which study they belong to.
+    """
+
+    def __init__(self, stores: Sequence[StateStore]) -> None:
+        self._stores = stores
+
+    def put(self, number: int, state: LaneState) -> None:
+        """Write a state beside the trial's earlier one."""
+        member, own = split_number(number)
+        self._stores[member].put(own, state)
+
+    def keep(self, number: int, state: LaneState) -> None:
+        """Write a state as the best of its study."""
+        member, own = split_number(number)
+        self._stores[member].keep(own, state)
+
+    def load(self, number: int, epoch: int) -> LaneState:
+        """Return the state that a trial had at an epoch; raises StoreError where there is none."""
+        member, own = split_number(number)
+        return self._stores[member].load(own, epoch)

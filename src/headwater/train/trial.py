@@ -24,6 +24,7 @@ from headwater.train.inheriting import Inherited
 from headwater.train.seeding import mix_seed, seed_everything
 from headwater.train.streams import DataAccess, LoneAccess, Stream, open_stream
 from headwater.trials import Decision, Lane, Report
+from headwater.trials.joint_numbers import split_number
 
 Model = TypeVar("Model", bound=nn.Module)
 Answer = TypeVar("Answer")
@@ -211,7 +212,7 @@ class Trial:
 
         Of a study with several seeds, which replica: replica r of trial n is n * num_seeds + r.
         """
-        return self._engine.per_lane([lane.number for lane in self._lanes])
+        return self._engine.per_lane([split_number(lane.number)[1] for lane in self._lanes])
 
     @property
     def is_last(self) -> bool:

@@ -22,7 +22,7 @@ from headwater.train.ranks import RankGroup
 from headwater.train.running import TrainingSetup, choose_device, run_group
 from headwater.train.scaling import Scaling
 from headwater.train.start_check import check_start, list_possible_scales
-from headwater.train.state_store import StateFolder, StateStore
+from headwater.train.state_store import JointStates, LaneStates, StateFolder, StateStore
 from headwater.train.streams import DataAccess, TimedAccess
 from headwater.train.threads import ThreadChooser
 from headwater.trials import (
@@ -54,7 +54,10 @@ class Worker:
     ) -> None:
         self._clock = clock
         self._note: Callable[[str], None] = lambda text: None
-        self._states = StateStore(brief.states, folder)
+        self._states: LaneStates = StateStore(brief.states, folder)
+        if brief.more_states:
+            assert folder is None, "studies train together where their states are in reach"
+            self._states = JointStates([StateStore(place) for place in (brief.states, *brief.more_states)])
         self._chooses_threads = brief.chooses_threads
         self._surrogate = brief.surrogate
         self._told_ways: frozenset[ChosenWay] = frozenset(brief.learnt.strategies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headwater.trials.learnt import ChosenWay
@@ -76,8 +76,8 @@ class Saved(GroupEvent):
 
     epochs: Mapping[int, int]
     """The trials whose states are in their place now, and of which epochs; a function that counts its own has none."""
-    kept: tuple[int, int] | None = None
-    """The trial and the epoch of the weights that are kept as the best from now on."""
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """The trials whose weights are kept as the best from now on, and of which epochs: one of each study at most."""
     seconds: float = 0.0
     """How long saving took."""
 

@@ -71,8 +71,8 @@ class Order:
     """The trials that leave the group."""
     save: tuple[int, ...] = ()
     """The trials whose states are saved first."""
-    keep: int | None = None
-    """The trial whose weights are kept as the best."""
+    keep: tuple[int, ...] = ()
+    """The trials whose weights are kept as the best: one of each study at most."""
     join: tuple[TrialGroup, ...] = ()
     """Groups that train in the same pack from now on."""
 
@@ -112,6 +112,8 @@ class Brief:
     """Whether groups that cannot train as one may load their data together."""
     learnt: Learnt = field(default_factory=Learnt)
     """What is known of the function already, on this kind of device."""
+    more_states: tuple[StatesPlace, ...] = ()
+    """Where the states of further studies lie that train together with this one, as their trials' numbers say."""
     torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
     """What the user has set in torch for all of the process."""
     divides: bool = False
