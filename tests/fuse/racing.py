@@ -87,7 +87,7 @@ class Race:
 
     def __init__(self, num_lanes: int, dtype: torch.dtype = torch.float64) -> None:
         torch.manual_seed(num_lanes)
-        models = [nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(dtype) for _ in range(num_lanes)]
+        models = [nn.Sequential(nn.Linear(4, 3, dtype=dtype), nn.Linear(3, 2, dtype=dtype)) for _ in range(num_lanes)]
         self.roster = Roster([{}] * num_lanes)
         self.solos = [copy.deepcopy(model) for model in models]
         self.model = fuse_models(models)

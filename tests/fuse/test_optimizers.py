@@ -289,3 +289,16 @@ def test_parameters_and_states_of_other_models_are_refused() -> None:
         fuse_optimizer("SGD", next(race.model.parameters()), race.roster, lr=0.1)
     with pytest.raises(ValueError, match="groups of sizes"):
         optimizer.load_lane_states([torch.optim.SGD([torch.zeros(1)]).state_dict()] * 2)
+
+
+@every_case
+def test_complex_parameters_are_updated_as_by_separate_optimizers(case: str) -> None:
+    race = Race(4, torch.complex128)
+    optimizer = race.start(*CASES[case])
+    race.run(optimizer, 3)
+    for place, solo in enumerate(race.solo_optimizers):
+        check_states(optimizer.lane_state(place), solo.state_dict())
+    optimizer.load_lane_states([solo.state_dict() for solo in race.solo_optimizers])
+    race.narrow(optimizer, [0, 2, 3])
+    race.run(optimizer, 3)
+    race.check()

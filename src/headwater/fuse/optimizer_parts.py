@@ -29,7 +29,8 @@ ParamState: TypeAlias = dict[str, Any]
 class RuledPart:
     """Lanes of one parameter group that share a rule and its flags; `places` are their places among all lanes.
 
-    Neighbouring lanes are updated in views of the stacks, others in copies that are written back.
+    Neighbouring lanes are updated in views of the stacks, others in copies that are written back. Complex numbers are
+    updated as pairs of real ones, which is what torch does.
     """
 
     def __init__(self, rule: Rule, flags: Mapping[str, bool], places: Sequence[int]) -> None:
@@ -40,6 +41,8 @@ class RuledPart:
         self._numbers: Mapping[str, Lanewise] = {}
         self._factors: dict[str, Factor] = {}
         self._index: Tensor | None = None
+        self._complex: frozenset[int] = frozenset()
+        """The places of complex parameters."""
 
     def set_numbers(self, numbers: Mapping[str, Lanewise]) -> None:
         """Take over the hyperparameters, as the lanes of this part have them."""
@@ -52,6 +55,8 @@ class RuledPart:
 
     def load(self, stacks: Sequence[Tensor], states: Sequence[Mapping[int, ParamState]]) -> None:
         """Start from the given state: what torch keeps for each parameter, by its place, in one mapping per lane."""
+        self._complex = frozenset(place for place, stack in enumerate(stacks) if stack.is_complex())
+        stacks = [_as_real(stack) for stack in stacks]
         steps = [lanewise([self._steps_in(state.get(place)) for state in states]) for place in range(len(stacks))]
         kinds: dict[Any, list[int]] = {}
         for place, stack in enumerate(stacks):
@@ -70,6 +75,9 @@ class RuledPart:
         rows = [row for row, place in enumerate(self.places) if place in skipped]
         if len(rows) == len(self.places):
             return
+        if self._complex:
+            stacks = [_as_real(stack) for stack in stacks]
+            grads = [None if grad is None else _as_real(grad) for grad in grads]
         for chunk in self._stepping_chunks(grads):
             own_stacks = [stacks[place] for place in chunk.places]
             own_grads: list[Any] = [grads[place] for place in chunk.places]
@@ -117,7 +125,8 @@ class RuledPart:
                 chunk.flat(name, fill)
                 for place, view in zip(chunk.places, chunk.views(name), strict=True):
                     kept = state.setdefault(place, {"step": _step_tensor(steps)} if self.rule.counts_steps else {})
-                    kept[name] = view[row].clone(memory_format=torch.contiguous_format)
+                    copied = view[row].clone(memory_format=torch.contiguous_format)
+                    kept[name] = torch.view_as_complex(copied) if place in self._complex else copied
         return state
 
     def narrow(self, places: Sequence[int]) -> bool:
@@ -167,7 +176,7 @@ class RuledPart:
                 for name, tensor in state.get(place, {}).items():
                     if name != "step" and tensor is not None:
                         chunk.flat(name, self._factors.get(self.rule.fills.get(name, "")))
-                        chunk.views(name)[index][row].copy_(tensor)
+                        chunk.views(name)[index][row].copy_(_as_real(tensor))
 
 
 class LoopedPart:
@@ -244,6 +253,11 @@ class LoopedPart:
         for place, real in self.reals.items():
             if number == len(real.param_groups):
                 real.add_param_group(_lane_group(group, place))
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """Return complex numbers as pairs of real ones in the same memory, all others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 @contextmanager

@@ -388,8 +388,6 @@ def _refuse_shared(params: Iterable[Tensor]) -> None:
                 f"the optimizer was given a tensor of shape {tuple(param.shape)} that is not part of a prepared model; "
                 "pass the module that holds it to trial.prepare_model"
             )
-        if param.is_complex():
-            raise CannotFuseError("complex parameters have no update over lanes")
 
 
 def _require_same_groups(groups: Sequence[Mapping[str, Any]], states: Sequence[Mapping[str, Any]]) -> None:
