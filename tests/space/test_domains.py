@@ -242,3 +242,5 @@ def test_a_function_that_draws_no_number_is_refused_when_it_draws() -> None:
         sample_from(lambda rng: "text").sample(Random(0))
     with pytest.raises(SpaceError, match=r"it is given a random\.Random, and no configuration"):
         sample_from(lambda spec: spec.config.lr).sample(Random(0))  # type: ignore[attr-defined]  # a user's mistake
+    with pytest.raises(SpaceError, match=r"raised TypeError: .* it is given a random\.Random, and no configuration"):
+        sample_from(lambda config: config["lr"]).sample(Random(0))  # type: ignore[index]  # a user's mistake

@@ -207,6 +207,27 @@ def test_a_function_without_steps_is_timed_as_a_whole_to_its_first_report() -> N
     assert len(reports) <= 2 + 2 * NUM_FINALS
 
 
+@pytest.mark.parametrize(("num_epochs", "sizes"), [(4, [1, 1]), (2000, [1, 1, 2, 2, 3, 3])])
+def test_calls_of_a_function_whose_steps_are_not_seen_count_by_epochs_not_by_batches(
+    num_epochs: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an optimizer that steps by methods of its own: a glance at a study this short is all that pays."""
+    calls: list[int] = []
+    working = Working(lambda num_lanes: 0.002, monkeypatch)
+
+    def train(trial: Trial) -> None:
+        calls.append(len(trial.lanes))
+        loader = trial.prepare_data_loader(torch.zeros(100, 1), batch_size=1)
+        for _ in trial.epochs(num_epochs):
+            for _ in loader:
+                working.now_s += 0.002 * math.sqrt(len(trial.lanes))
+            trial.report(loss=trial.config["lr"])
+
+    profile_lanes(TrainingSetup(train), lanes_of(3))
+    assert calls[: len(sizes)] == sizes
+    assert len(calls) == len(sizes) or num_epochs > 4
+
+
 def test_a_function_that_raises_is_left_for_its_own_run_to_tell() -> None:
     def train(trial: Trial) -> None:
         raise ValueError("no")

@@ -70,10 +70,10 @@ class SampleFrom:
         """Draw a number, and refuse anything else: other values belong into a choice."""
         try:
             value = as_plain(self.function(rng))
-        except AttributeError as error:
+        except (AttributeError, TypeError) as error:
             raise SpaceError(
-                f"{self} raised AttributeError: {error}; it is given a random.Random, and no configuration: write a "
-                "plain function of the configuration for what follows from other keys"
+                f"{self} raised {type(error).__name__}: {error}; it is given a random.Random, and no configuration: "
+                "write a plain function of the configuration for what follows from other keys"
             ) from error
         if not self.contains(value):
             raise SpaceError(f"{self} drew {value!r}; it must draw finite numbers: use choice([...]) for other values")

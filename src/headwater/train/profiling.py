@@ -59,7 +59,7 @@ FULL_S = 2.0
 GLANCE_S = 0.03
 """So long are the first steps looked at."""
 MIN_FORESEEN = 8
-"""So many steps are foreseen at least, also where nothing tells how many there are."""
+"""So many steps are foreseen at least, and so many calls where nothing tells how many epochs there are."""
 NUM_GLANCED = 5
 """So many steps after the warm-up are enough for a glance, whether or not ways race."""
 NUM_CHOOSING = 10
@@ -100,7 +100,7 @@ def profile_lanes(
     alone, ending = _measure(setup, lanes[:1], states, enough_s=GLANCE_S if most > 1 and share < math.inf else ENOUGH_S)
     if alone is None:
         return _give_up(setup, {}, limit, ending)
-    num_lane_steps = len(lanes) * max(ending.num_steps_foreseen or 0, MIN_FORESEEN)
+    num_lane_steps = len(lanes) * (ending.num_steps_foreseen or MIN_FORESEEN)
     allowed_s = share * alone.seconds_per_lane_step * num_lane_steps
     if most > 1 and allowed_s < FULL_S:
         return _glance(setup, lanes[:most], states, alone, allowed_s)
@@ -339,20 +339,38 @@ def _measure(
     peak = watch_peak(setup.device)
     setup = replace(setup, is_measuring=True, access=access)
     states = None if states is None else states[: len(lanes)]
-    ending = run_group(setup, TrialGroup(lanes=tuple(lanes)), stopwatch, states)
-    is_short = ending.seconds < WARM_S and not (stopwatch.was_cut or setup.deadline.is_over)
+    group = TrialGroup(lanes=tuple(lanes))
+    ending, call_s = _time_call(setup, group, stopwatch, states)
+    is_short = call_s < WARM_S and not (stopwatch.was_cut or setup.deadline.is_over)
     if stopwatch.seconds_per_step is None and is_short:  # a call as a whole, with torch's own warm-up
-        again = run_group(setup, TrialGroup(lanes=tuple(lanes)), stopwatch.restart(), states)
-        ending = min(ending, again, key=lambda one: one.seconds) if again.outcome is ending.outcome else again
+        again, again_s = _time_call(setup, group, stopwatch.restart(), states)
+        call_s = min(call_s, again_s) if again.outcome is ending.outcome else again_s
+        ending = again
     if ending.outcome is not Outcome.DONE or (stopwatch.was_cut and stopwatch.seconds_per_step is None):
         return None, ending
     num_steps = ending.num_lane_steps / len(lanes)
     loading_s = access.load_s * (access.num_read - num_read) / num_steps if num_steps else 0.0
-    computing_s = ending.seconds if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
+    computing_s = call_s if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
     measurement = Measurement(
         num_lanes=len(lanes),
         seconds_per_lane_step=(computing_s + loading_s) / len(lanes),
         peak_bytes=peak(),
         loading_s=loading_s,
     )
-    return measurement, ending
+    return measurement, replace(ending, num_steps_foreseen=_count_foreseen(stopwatch, ending))
+
+
+def _time_call(
+    setup: TrainingSetup, group: TrialGroup, stopwatch: Stopwatch, states: Sequence[LaneState] | None
+) -> tuple[Ending, float]:
+    """Run a group, and time that by the clock that its steps are timed by."""
+    begin = read_clock()
+    ending = run_group(setup, group, stopwatch, states)
+    return ending, read_clock() - begin
+
+
+def _count_foreseen(stopwatch: Stopwatch, ending: Ending) -> int:
+    """Return how many of what was timed a trial takes: steps; or calls, each of which went to the first report."""
+    if stopwatch.seconds_per_step is not None:
+        return max(ending.num_steps_foreseen or 0, MIN_FORESEEN)
+    return 1 if stopwatch.num_steps else stopwatch.num_epochs or MIN_FORESEEN
