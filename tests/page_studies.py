@@ -8,11 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from headwater.store import Batch, Note, StudyInfo, Transition, open_store
-from headwater.trials import Lane, Report, Span, SpanPurpose, Status
+from headwater.trials import Lane, NodeStay, Report, Span, SpanPurpose, Spending, StageSpending, Status
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>window.hacked=1</script>"
 CONTROL = "bell\x07 tab\x1b[31m \u202eturned"
 LONG = "x" * 100_000
+SPENT = Spending(
+    seconds=100.0,
+    cost_dollars=2.0,
+    num_nodes=0,
+    planned_s=90.0,
+    planned_dollars=1.5,
+    deadline_s=120.0,
+    budget_dollars=3.0,
+    spot_dollars=1.0,
+    num_lost=1,
+    stages=(StageSpending(num_trials=9, num_epochs=1, planned_nodes=2, planned_s=90.0, planned_dollars=1.5),),
+    prices=((60.0, 4.0), (90.0, 1.5), (120.0, 1.25), (240.0, 1.0)),
+    stays=(
+        NodeStay(node="a", begin_s=0.0, end_s=40.0, dollars_per_hour=36.0, is_spot=True, is_lost=True),
+        NodeStay(node="b", begin_s=0.0, end_s=100.0, dollars_per_hour=36.0, is_spot=True),
+        NodeStay(node="c", begin_s=45.0, end_s=100.0, dollars_per_hour=72.0),
+    ),
+)
 
 
 def write_plain(path: Path, num_trials: int = 24, num_epochs: int = 5, name: str = "plain") -> None:
@@ -61,6 +79,14 @@ def write_plain(path: Path, num_trials: int = 24, num_epochs: int = 5, name: str
         alone = {**measured, "num_lanes": 1, "seconds_per_lane_step": 1e-3}
         profile = {"num_lanes": 8, "reason": "5 times as fast", "measurements": [alone, measured]}
         store.add_fact(study, "lanes: all trials", profile)
+
+
+def write_paid(path: Path) -> None:
+    """The same study on nodes that are paid for, by a plan."""
+    write_plain(path)
+    with open_store(path) as store:
+        for key, fact in SPENT.list_facts():
+            store.add_fact(store.study("plain").id, key, fact)
 
 
 def write_hostile(path: Path) -> None:

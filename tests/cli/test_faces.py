@@ -8,40 +8,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.page_studies import HOSTILE, write_hostile, write_plain
+from tests.page_studies import HOSTILE, write_hostile, write_paid
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.report.figures import KINDS
 from headwater.store import open_store
-from headwater.trials import NODE_STAYS, SPENDING, NodeStay, Spending, StageSpending
-
-SPENT = Spending(
-    seconds=100.0,
-    cost_dollars=2.0,
-    num_nodes=0,
-    planned_s=90.0,
-    planned_dollars=1.5,
-    deadline_s=120.0,
-    budget_dollars=3.0,
-    spot_dollars=1.0,
-    num_lost=1,
-    stages=(StageSpending(num_trials=9, num_epochs=1, planned_nodes=2, planned_s=90.0, planned_dollars=1.5),),
-    stays=(
-        NodeStay(node="a", begin_s=0.0, end_s=40.0, dollars_per_hour=36.0, is_spot=True, is_lost=True),
-        NodeStay(node="b", begin_s=0.0, end_s=100.0, dollars_per_hour=36.0, is_spot=True),
-        NodeStay(node="c", begin_s=45.0, end_s=100.0, dollars_per_hour=72.0),
-    ),
-)
 
 
 @pytest.fixture(autouse=True)
 def place(empty_place: Path) -> Path:
-    write_plain(empty_place / "headwater.db")
-    with open_store(empty_place / "headwater.db") as store:
-        study = store.study("plain").id
-        store.add_fact(study, SPENDING, SPENT.as_json())
-        store.add_fact(study, NODE_STAYS, SPENT.list_stays())
+    write_paid(empty_place / "headwater.db")
     return empty_place
 
 

@@ -22,7 +22,7 @@ from headwater.plan.jobs import EpochSeconds, Instance, Job, JobStage
 from headwater.report import Callback
 from headwater.search.halving import SHA
 from headwater.store import open_store
-from headwater.trials import NODE_STAYS, SPENDING, Report, Spending
+from headwater.trials import NODE_STAYS, PRICES, SPENDING, Report, Spending
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(500)
@@ -135,9 +135,10 @@ def test_nodes_join_and_leave_by_the_plan_one_is_killed_and_the_table_is_that_of
     assert all(stage.seconds is not None for stage in spending.stages)
     with open_store(tmp_path / "study.db", create=False) as store:
         study_id = store.study(NAME).id
-        fact, stays = store.fact(study_id, SPENDING), store.fact(study_id, NODE_STAYS)
+        fact, stays, prices = (store.fact(study_id, key) for key in (SPENDING, NODE_STAYS, PRICES))
     assert isinstance(fact, dict)
-    assert Spending.from_json(fact, stays) == spending
+    assert Spending.from_json(fact, stays, prices) == spending
+    assert min(price for _, price in spending.prices) <= executor.plan.cost_dollars
     assert [stay.is_lost for stay in spending.stays].count(True) == spending.num_lost == 1
     cost = sum(stay.cost_until(spending.seconds) for stay in spending.stays)
     assert cost == pytest.approx(spending.cost_dollars, abs=0.02), "the stays are what was paid for"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.test_faces import SPENT
+from tests.page_studies import SPENT
 
 from headwater.report.figures.nodes import add_costs, count_nodes, draw_nodes, plan_costs, plan_sizes
 

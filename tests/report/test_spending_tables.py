@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from io import StringIO
 
@@ -56,5 +57,13 @@ def test_stages_stand_beside_their_plan() -> None:
 
 
 def test_it_comes_back_from_json_as_it_was() -> None:
-    spending = replace(SPENDING, spot_dollars=1.0, stays=(NodeStay(node="a", begin_s=1.0, is_spot=True),))
-    assert Spending.from_json(spending.as_json(), spending.list_stays()) == spending
+    stays = (NodeStay(node="a", begin_s=1.0, is_spot=True),)
+    spending = replace(SPENDING, spot_dollars=1.0, stays=stays, prices=((60.0, 4.0), (90.0, 2.5)))
+    facts = json.loads(json.dumps(dict(spending.list_facts())))
+    assert Spending.from_json(facts["spending"], facts["node stays"], facts["price over deadline"]) == spending
+
+
+def test_what_has_not_changed_is_not_written_again() -> None:
+    spending = replace(SPENDING, stays=(NodeStay(node="a", begin_s=1.0),), prices=((60.0, 4.0),))
+    later = replace(spending, seconds=55.0)
+    assert [key for key, _ in later.list_facts(spending)] == ["spending"]

@@ -13,7 +13,7 @@ from shutil import which
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from tests.page_studies import write_hostile, write_plain
+from tests.page_studies import write_hostile, write_paid, write_plain
 
 BROWSER = "/usr/bin/chromium"
 FLAGS = [
@@ -109,6 +109,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile") / "record.db"
     write_hostile(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("paid") / "record.db"
+    write_paid(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def paid_url(paid: Path) -> Iterator[str]:
+    with serve(paid) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

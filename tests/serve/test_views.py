@@ -34,6 +34,30 @@ def test_a_view_opens_and_paints(page: Page, plain_url: str, view: str) -> None:
     assert all(number > 2_000 for number in painted)
 
 
+def test_what_nodes_cost_is_shown_beside_the_plan(page: Page, paid_url: str, paid: Path) -> None:
+    open_view(page, paid_url, "cost")
+    painted = count_painted(page)
+    assert len(painted) == 3
+    assert all(number > 2_000 for number in painted)
+    spending = ask(paid, "show", "plain")["spending"]
+    tiles = dict(tile.inner_text().split("\n")[:2] for tile in page.query_selector_all(".view .tile"))
+    assert tiles["spent"] == f"${spending['cost_dollars']:.2f}"
+    assert tiles["planned"] == f"${spending['planned_dollars']:.2f}"
+    assert tiles["budget"] == f"${spending['budget_dollars']:.2f}"
+    assert [row.inner_text().split("\t")[-1] for row in page.query_selector_all(".view tbody tr")] == ["– / $1.50"]
+    page.goto(paid_url)
+    row = page.wait_for_selector("tr[data-study=plain]")
+    assert row is not None
+    assert "$2.00" in row.inner_text().split("\t")
+
+
+def test_a_study_that_pays_nothing_has_no_tab_of_costs(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "overview")
+    tabs = [tab.get_attribute("data-view") for tab in page.query_selector_all(".tab")]
+    assert "notes" in tabs
+    assert not {"cost", "surrogate"} & set(tabs)
+
+
 def test_the_first_page_lists_the_studies(page: Page, plain_url: str, plain: Path) -> None:
     page.goto(plain_url)
     row = page.wait_for_selector("tr[data-study=plain]")

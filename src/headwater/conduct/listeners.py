@@ -10,8 +10,6 @@ from typing import Protocol
 from headwater.conduct.run_progress import RunProgress
 from headwater.store import DEVICES, Recorder, Store, StudyInfo, Transition
 from headwater.trials import (
-    NODE_STAYS,
-    SPENDING,
     Foreseen,
     Lane,
     Noted,
@@ -106,11 +104,9 @@ class StudyLog:
 
     def spend(self, spending: Spending) -> None:
         """Write down what nodes cost, and which there were where that has changed; it is written every few seconds."""
-        before = () if self.progress.spending is None else self.progress.spending.stays
-        if spending.stays != before:
-            self.recorder.add_fact(NODE_STAYS, spending.list_stays())
+        for key, fact in spending.list_facts(self.progress.spending):
+            self.recorder.add_fact(key, fact)
         self.progress.spending = spending
-        self.recorder.add_fact(SPENDING, spending.as_json())
         self.show()  # it has no time of the run's clock, and comes seldom
 
     def hear(self, event: Foreseen | Noted | Spent) -> None:

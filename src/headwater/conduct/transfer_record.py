@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater.space import Config, Space
 from headwater.store import Recorder, open_store
-from headwater.trials import NODE_STAYS, SPENDING, START, Spending, StartCheck
+from headwater.trials import START, Spending, StartCheck
 
 
 class TransferRecord:
@@ -58,8 +58,8 @@ class TransferRecord:
             return
         with open_store(self.storage) as store:
             recorder = Recorder(store, store.study(name), self._space)
-            recorder.add_fact(NODE_STAYS, spending.list_stays())
-            recorder.add_fact(SPENDING, spending.as_json())
+            for key, fact in spending.list_facts():
+                recorder.add_fact(key, fact)
 
     def write(self, name: str, target: str | None, notes: Sequence[str], start: StartCheck) -> None:
         """Write into the record of the search what was said between the stages, and which study is the target's."""

@@ -29,6 +29,7 @@ from headwater.execute.run_account import RunAccount, measure_left
 from headwater.plan.choice import keep_slack
 from headwater.plan.elastic import Limits
 from headwater.plan.jobs import Job
+from headwater.plan.prices import list_deadlines, trace_prices
 from headwater.plan.spot import ALL_ON_DEMAND, ALWAYS_ON_DEMAND, FleetChoice, Market
 from headwater.trials import Event, Lane, Noted, Reported, Spent, Started
 
@@ -106,7 +107,7 @@ class NodeKeeper:
         self._job = job
         self._deadline_s = deadline_s
         self._clock = clock
-        self._account = RunAccount(rules, deadline_s)
+        self._account = RunAccount(rules, deadline_s, _find_prices(rules, job, deadline_s))
         self._nodes: dict[str, Node] = {}
         self._joined: set[str] = set()
         self._leaving: set[str] = set()
@@ -361,3 +362,10 @@ class NodeKeeper:
 
 def _count_nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _find_prices(rules: Rules, job: Job | None, deadline_s: float | None) -> tuple[tuple[float, float], ...]:
+    """Return what the whole would cost by other deadlines; nothing where there is no plan, or one for a rest alone."""
+    if job is None or rules.plan is None or rules.earlier is not None:
+        return ()
+    return trace_prices(job, list_deadlines(job, deadline_s or rules.plan.seconds))

@@ -24,11 +24,12 @@ class _StageStart:
 class RunAccount:
     """Adds up the stays of nodes."""
 
-    def __init__(self, rules: Rules, deadline_s: float | None) -> None:
+    def __init__(self, rules: Rules, deadline_s: float | None, prices: tuple[tuple[float, float], ...] = ()) -> None:
         self.num_replanned = 0
         """How often the rest was planned anew."""
         self._instance = rules.instance
         self._deadline_s = deadline_s
+        self._prices = prices
         self._first_plan = rules.plan
         self._stays: dict[str, Stay] = {}
         self._begin_s: float | None = None
@@ -101,6 +102,7 @@ class RunAccount:
             spot_dollars=add_up(spots, self._instance, now_s) if self._instance.is_spot else None,
             num_lost=sum(stay.is_lost for stay in self._stays.values()),
             stays=tuple(map(self._describe, self._stays.values())),
+            prices=self._prices,
         )
         first = self._first_plan
         if first is None or rules.plan is None or job is None:

@@ -115,7 +115,11 @@ def _count_statuses(result: Result) -> dict[str, int]:
 
 
 def _describe_spending(spending: Spending | None) -> Json | None:
-    return None if spending is None else {**spending.as_json(), "stays": spending.list_stays()}
+    return (
+        None
+        if spending is None
+        else {**spending.as_json(), "stays": spending.list_stays(), "prices": list(spending.prices)}
+    )
 
 
 def _describe_profile(profile: Profile, label: str | None = None) -> Json:

@@ -6,22 +6,21 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
-from headwater.plan.elastic import Limits, Prediction, plan_fastest, plan_greedily, plan_naively, plan_static
+from headwater.plan.elastic import Limits, plan_greedily, plan_naively, plan_static
 from headwater.plan.elastic_plan import ElasticPlan, lay_out
 from headwater.plan.jobs import Job
+from headwater.plan.prices import Planner, list_deadlines, trace_prices
 
 WIDTH, HEIGHT = 1000, 400
 PANEL_WIDTH, TOP, BOTTOM = 370, 74, 330
 LEFT, MIDDLE = 80, 560
-NUM_DEADLINES = 16
-LONGEST = 4.0
-"""The curve goes to so many times the fastest plan's time, or to the deadline."""
 NUM_TICKS = 5
 COLOURS = {"elastic": "#2171b5", "static": "#d95f0e", "naive": "#7a7a7a"}
 NAMES = {"elastic": "elastic", "static": "one size throughout", "naive": "same devices per trial"}
 DASHES = {"elastic": "", "static": "7 4", "naive": "2 3"}
-PLANNERS: dict[str, Callable[[Job, Limits], Prediction | None]] = {
+PLANNERS: dict[str, Planner] = {
     "naive": plan_naively,
     "static": plan_static,
     "elastic": plan_greedily,
@@ -77,16 +76,13 @@ def draw_plan(job: Job, plan: ElasticPlan, limits: Limits, instance: str) -> str
 
 
 def _draw_prices(job: Job, plan: ElasticPlan, limits: Limits) -> Iterator[str]:
-    fastest = plan_fastest(job).seconds * (1 + 1e-9)
-    last = max(LONGEST * fastest, 1.2 * (limits.deadline_s or 0.0), 1.2 * plan.seconds)
-    step = (last / fastest) ** (1 / (NUM_DEADLINES - 1))
-    marked = limits.deadline_s or plan.seconds * (1 + 1e-9)
-    deadlines = sorted([marked, *(fastest * step**number for number in range(NUM_DEADLINES))])
-    curves = {name: _trace(job, deadlines, planner) for name, planner in PLANNERS.items()}
+    marked = limits.deadline_s or plan.seconds
+    deadlines = list_deadlines(job, marked)
+    curves = {name: _as_steps(trace_prices(job, deadlines, planner)) for name, planner in PLANNERS.items()}
     prices = sorted(price for points in curves.values() for _, price in points)
     # The fastest plans can cost many times what all others do, and would flatten the rest of the picture.
     most = min(prices[-1], 3 * prices[len(prices) // 2])
-    panel = _Panel(LEFT, fastest / 60, last / 60, 1.1 * max(most, plan.cost_dollars))
+    panel = _Panel(LEFT, deadlines[0] / 60, deadlines[-1] / 60, 1.1 * max(most, plan.cost_dollars))
     yield from panel.draw_axes("price over the deadline", "deadline in minutes", lambda value: f"${value:g}")
     yield panel.clip("prices")
     yield '<g clip-path="url(#prices)">'
@@ -98,19 +94,10 @@ def _draw_prices(job: Job, plan: ElasticPlan, limits: Limits) -> Iterator[str]:
     yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{COLOURS["elastic"]}"><title>the plan</title></circle>'
 
 
-def _trace(
-    job: Job, deadlines: Sequence[float], planner: Callable[[Job, Limits], Prediction | None]
-) -> list[tuple[float, float]]:
-    """Return the price for each deadline as steps, for a plan for a deadline serves all later ones too."""
-    points: list[tuple[float, float]] = []
-    for deadline in deadlines:
-        plan = planner(job, Limits(deadline_s=deadline))
-        if plan is None:
-            continue
-        price = min(plan.cost_dollars, points[-1][1]) if points else plan.cost_dollars
-        points += [(deadline, points[-1][1])] if points else []
-        points.append((deadline, price))
-    return points
+def _as_steps(prices: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the corners of a line that keeps to a price until the next deadline."""
+    held = [(after, price) for (_, price), (after, _) in pairwise(prices)]
+    return [point for pair in zip(prices, [*held, *prices[-1:]], strict=True) for point in pair]
 
 
 def _draw_sizes(job: Job, plan: ElasticPlan, limits: Limits) -> Iterator[str]:

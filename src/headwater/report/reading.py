@@ -14,6 +14,7 @@ from headwater.store import ATTRIBUTE, Note, Store, StudyInfo, find_runner, open
 from headwater.store.checking import read_real, read_text, read_whole
 from headwater.trials import (
     NODE_STAYS,
+    PRICES,
     SPENDING,
     START,
     Measurement,
@@ -98,7 +99,7 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     if START in facts:
         result = replace(result, start=StartCheck.read(facts[START]))
     if SPENDING in facts:
-        result = replace(result, spending=_read_spending(facts[SPENDING], facts.get(NODE_STAYS, ()), damaged))
+        result = replace(result, spending=read_spending(facts, damaged))
     target_study = facts.get("target")
     if target_study is not None and target_study not in [other.name for other in store.studies(damaged)]:
         damaged.append(f"the target is left out: there is no study {target_study!r:.60}")
@@ -116,15 +117,16 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     )
 
 
-def _read_spending(fact: Any, stays: Any, damaged: list[str]) -> Spending | None:  # Any: JSON values
+def read_spending(facts: Mapping[str, Any], damaged: list[str]) -> Spending | None:  # Any: JSON values
     """Read what nodes cost, if it is that."""
     try:
-        spending = Spending.from_json(fact, stays)
+        spending = Spending.from_json(facts[SPENDING], facts.get(NODE_STAYS, ()), facts.get(PRICES, ()))
         ends = [stay.begin_s if stay.end_s is None else stay.end_s for stay in spending.stays]
         prices = [stay.dollars_per_hour for stay in spending.stays]
-        for number in (spending.seconds, spending.cost_dollars, *ends, *prices):
+        points = [number for point in spending.prices for number in point]
+        for number in (spending.seconds, spending.cost_dollars, *ends, *prices, *points):
             read_real("cost or time", number)
-    except (TypeError, AttributeError, StoreError) as error:
+    except (TypeError, ValueError, AttributeError, StoreError) as error:
         damaged.append(f"the fact {SPENDING!r} is left out: {error}")
         return None
     return spending

@@ -40,7 +40,7 @@ from headwater.trials.records import (
 from headwater.trials.replicas import average_replicas, join_arrivals
 from headwater.trials.result import DeviceGains, Result
 from headwater.trials.spans import Span, SpanPurpose
-from headwater.trials.spending import NODE_STAYS, SPENDING, NodeStay, Spending, StageSpending
+from headwater.trials.spending import NODE_STAYS, PRICES, SPENDING, NodeStay, Spending, StageSpending
 from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
 from headwater.trials.watching import PhaseWatcher, Pulse, Silence, Watcher
 
@@ -48,6 +48,7 @@ __all__ = [
     "AUTO_SCALES",
     "INFEASIBLE",
     "NODE_STAYS",
+    "PRICES",
     "SPENDING",
     "START",
     "Arrival",

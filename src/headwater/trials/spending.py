@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 SPENDING = "spending"
 """The key of the fact that holds it,"""
 NODE_STAYS = "node stays"
-"""and of the one that holds which nodes there were when, written anew where that has changed."""
+"""and of the one that holds which nodes there were when, written anew where that has changed,"""
+PRICES = "price over deadline"
+"""and of the one that holds what the whole would cost at the least by other deadlines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class Spending:
     """How many nodes were taken back, or died."""
     stays: tuple[NodeStay, ...] = ()
     """Which nodes there were when; the record has them in a fact of their own."""
+    prices: tuple[tuple[float, float], ...] = ()
+    """The least price by each of some deadlines, as (seconds, dollars); likewise."""
 
     @property
     def total_dollars(self) -> float:
@@ -93,24 +97,41 @@ class Spending:
         return self.earlier_s + self.seconds
 
     def as_json(self) -> dict[str, Any]:  # Any: JSON values
-        """Return it as the record has it, without the stays of nodes."""
+        """Return it as the record has it, without the stays of nodes and the prices."""
         value = asdict(self)
-        del value["stays"]
+        del value["stays"], value["prices"]
         return value
 
     def list_stays(self) -> list[dict[str, Any]]:  # Any: as above
         """Return the stays of nodes as the record has them."""
         return [asdict(stay) for stay in self.stays]
 
+    def list_facts(self, before: Spending | None = None) -> Iterator[tuple[str, Any]]:  # Any: as above
+        """Yield what the record is to have, by the keys of its facts; what has not changed is left out."""
+        if self.stays != (() if before is None else before.stays):
+            yield NODE_STAYS, self.list_stays()
+        if self.prices != (() if before is None else before.prices):
+            yield PRICES, [list(point) for point in self.prices]
+        yield SPENDING, self.as_json()
+
     @classmethod
-    def from_json(cls, value: dict[str, Any], stays: Sequence[dict[str, Any]] = ()) -> Spending:  # Any: as above
+    def from_json(
+        cls,
+        value: dict[str, Any],  # Any: as above
+        stays: Sequence[dict[str, Any]] = (),
+        prices: Sequence[tuple[float, float]] = (),
+    ) -> Spending:
         """Read it back from a record.
 
         Raises:
             TypeError: It is none.
         """
-        stages = tuple(StageSpending(**stage) for stage in value.get("stages", ()))
-        return cls(**{**value, "stages": stages, "stays": tuple(NodeStay(**stay) for stay in stays)})
+        parts = {
+            "stages": tuple(StageSpending(**stage) for stage in value.get("stages", ())),
+            "stays": tuple(NodeStay(**stay) for stay in stays),
+            "prices": tuple((deadline_s, dollars) for deadline_s, dollars in prices),
+        }
+        return cls(**{**value, **parts})
 
     def describe(self) -> str:
         """Say it in a line."""

@@ -17,7 +17,7 @@ from headwater.report.page.columns import LACKING, pack_floats, pack_statuses, p
 from headwater.report.page.html import MODULES, PARTS, dashboard_html, embed_json
 from headwater.report.page.report_file import make_report, write_report
 from headwater.report.page.study_page import StudyPage
-from headwater.store import Batch, open_store
+from headwater.store import Batch, Transition, open_store
 from headwater.trials import Report, Status
 
 CODES = {"f4": "f", "f8": "d", "i4": "i", "u2": "H", "u1": "B"}
@@ -131,3 +131,20 @@ def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     write_plain(tmp_path / "record.db", num_trials=6)
     with pytest.raises(StudyError, match="cannot be written"):
         write_report(str(tmp_path / "record.db"), None, tmp_path / "missing" / "x.html")
+
+
+def test_errors_that_differ_in_numbers_alone_are_one(tmp_path: Path) -> None:
+    write_plain(tmp_path / "record.db")
+    with open_store(tmp_path / "record.db") as store:
+        texts = {1: "rate 0.049 is too large", 2: "rate 1e-05 is too large", 3: "no data"}
+        moves = [
+            Transition(number=number, status=Status.FAILED, epoch=2, error=f"ValueError: {text}", seconds=0.0)
+            for number, text in texts.items()
+        ]
+        store.write(store.study().id, Batch(transitions=tuple(moves)))
+        page = StudyPage(store, store.study())
+        page.refresh()
+        errors = page.whole()["errors"]
+    lines = [(one["line"], one["trials"]) for one in errors]
+    assert lines[0] == ("ValueError: rate 0.049 is too large", pack_whole([1, 2]))
+    assert {line for line, _ in lines[1:]} == {"ValueError: no data", "ValueError: five is not allowed"}

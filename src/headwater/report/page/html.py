@@ -31,6 +31,7 @@ MODULES = (
     "table",
     "lanes",
     "surrogate",
+    "cost",
     "notes",
     "trial",
     "studies",

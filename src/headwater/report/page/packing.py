@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ MOST_TEXT = 4_000
 MOST_ERRORS = 100
 """So many different tracebacks are shown."""
 _PURPOSES = list(SpanPurpose)
+_NUMBERS = re.compile(r"[0-9][0-9.]*(e[+-]?[0-9]+)?")
 
 
 def pack_trials(study: FollowedStudy, changes: Changes, metrics: Collection[str]) -> Json:
@@ -98,16 +100,20 @@ def pack_notes(notes: Sequence[Note]) -> list[Json]:
 
 
 def pack_errors(study: FollowedStudy) -> list[Json]:
-    """Return each different traceback once, with the trials that failed by it, the most frequent first."""
-    texts = {trial.number: trial.error for trial in study.trials.values() if trial.error}
-    counts = Counter(texts.values())
+    """Return each traceback once, with the trials that failed by it or by one that differs in numbers alone."""
+    alike: dict[str, dict[int, str]] = {}
+    for trial in study.trials.values():
+        if trial.error:
+            alike.setdefault(_NUMBERS.sub("0", trial.error[-MOST_TEXT:]), {})[trial.number] = trial.error
+    frequent = sorted(alike.values(), key=len, reverse=True)[:MOST_ERRORS]
     return [
         {
             "line": (describe_error(text) or "")[:MOST_TEXT],
             "text": text if len(text) <= MOST_TEXT else f"…{text[-MOST_TEXT:]}",
-            "trials": pack_whole(sorted(number for number, one in texts.items() if one == text)),
+            "trials": pack_whole(sorted(texts)),
         }
-        for text, _ in counts.most_common(MOST_ERRORS)
+        for texts in frequent
+        for text in [texts[min(texts)]]
     ]
 
 

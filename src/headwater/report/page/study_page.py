@@ -18,12 +18,13 @@ from headwater.report.page.packing import (
     pack_timeline,
     pack_trials,
 )
+from headwater.report.page.spending import describe_cost, pack_spending
 from headwater.report.page.surrogates import describe_surrogates
-from headwater.report.reading import make_strict, read_profiles
+from headwater.report.reading import make_strict, read_profiles, read_spending
 from headwater.report.timeline import Timeline
 from headwater.store import Store, StudyInfo, find_asker, find_runner, read_spans
 from headwater.store.device_wishes import read_devices
-from headwater.trials import START, Result, StartCheck
+from headwater.trials import SPENDING, START, Result, Spending, StartCheck
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
@@ -39,6 +40,7 @@ class StudyPage:
         """Grows with every change that was seen."""
         self._store = store
         self._facts: dict[str, Any] = {}
+        self._spending: Spending | None = None
         self._head: Json = {}
         self._figures: Json = {}
         self._num_steps = 0
@@ -48,6 +50,7 @@ class StudyPage:
         changes = self.followed.refresh()
         if changes.has_facts:
             self._facts = self._store.facts(self.followed.info.id, [])
+            self._spending = read_spending(self._facts, []) if SPENDING in self._facts else None
         if changes.starts or not self._head:
             self._figures = self._sum_up()
         head = self._describe()
@@ -129,6 +132,7 @@ class StudyPage:
             "whole": followed.whole,
             "stages": [stage.name for stage in followed.stages],
             **self._figures,
+            "cost": describe_cost(self._spending),
             "max_epochs": self._facts.get("max_epochs"),
             "run": self._facts.get("run"),
             "num_damaged": followed.num_damaged,
@@ -200,6 +204,7 @@ class StudyPage:
                 for label, profile in read_profiles(self._facts, []).items()
             ]
             rest["start"] = _describe_start(self._facts)
+            rest["spending"] = None if self._spending is None else pack_spending(self._spending)
         if self.followed.stages:
             rest["surrogate"] = describe_surrogates(self._store, self.followed, self._facts.get("target"))
         return rest

@@ -38,7 +38,7 @@ export function robust(values) {
   if (finite.length < 8) return [finite[0], finite[finite.length - 1]];
   const at = (share) => finite[Math.round(share * (finite.length - 1))];
   const [low, middle, high] = [at(0.02), at(0.5), at(0.98)];
-  const reach = Math.max(middle - at(0.1), at(0.9) - middle) * 6 || Infinity;
+  const reach = Math.max(middle - at(0.1), at(0.9) - middle) * 3 || Infinity;
   const [least, most] = [finite[0], finite[finite.length - 1]];
   return [least < middle - reach ? low : least, most > middle + reach ? high : most];
 }

@@ -18,7 +18,7 @@ export function contourView(context) {
   const tools = h("div", { class: "bar" });
   const figure = h("div");
   const legend = h("span", { class: "ramp" });
-  const box = panel("Contour", "a smooth surface through the last values; points are trials, and where none is near nothing is drawn", tools, figure);
+  const box = panel("Contour", "a smooth surface through the last values; points are trials, the large one the best; where none is near, nothing is drawn", tools, figure);
   let chart = null;
   let surface = null;
 
@@ -94,8 +94,8 @@ export function contourView(context) {
       pen.beginPath();
       pen.arc(left + point.x * width, top + (1 - point.y) * height, (isMarked ? 5 : isCrowded ? 1 : 2.6) * ratio, 0, 2 * Math.PI);
       pen.fillStyle = isMarked || isCrowded ? look.text : look.surface;
-      pen.strokeStyle = look.text;
-      pen.lineWidth = ratio;
+      pen.strokeStyle = isMarked ? look.surface : look.text;
+      pen.lineWidth = (isMarked ? 2 : 1) * ratio;
       pen.fill();
       if (!isCrowded || isMarked) pen.stroke();
     }

@@ -196,7 +196,7 @@ export function curvesView(context) {
     const first = Math.min(...shown.slice(0, 1000).map((trial) => epochAt(trial, 0)));
     const air = Math.max((last - first) * 0.02, 0.15);
     chart.update({
-      x: { range: [first - air, last + air * 2], ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
+      x: { range: [first - air, last + air * 2], space: 40, ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
       y: { range, isLog: state.isLog },
     });
   }

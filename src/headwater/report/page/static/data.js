@@ -29,6 +29,7 @@ export class Study {
     this.start = [];
     this.timeline = null;
     this.surrogate = null;
+    this.spending = null;
     this.importance = null;
     this.version = -1;
     this.loaded = new Set(); // metrics whose curves are here
@@ -42,7 +43,7 @@ export class Study {
     if (pack.timeline) this.timeline = takeTimeline(pack.timeline);
     if (pack.notes) this.notes = pack.notes.map((note) => ({ ...note, trials: unpack(note.trials) }));
     if (pack.errors) this.errors = pack.errors.map((one) => ({ ...one, trials: unpack(one.trials) }));
-    for (const name of ["profiles", "start", "surrogate", "importance"]) if (pack[name]) this[name] = pack[name];
+    for (const name of ["profiles", "start", "surrogate", "spending", "importance"]) if (pack[name]) this[name] = pack[name];
     this.ranked = null;
   }
 

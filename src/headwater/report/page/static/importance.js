@@ -29,14 +29,13 @@ export function importanceView(context) {
       return;
     }
     caption.textContent = `${found.method} over ${count(found.num_trials, "trial")}, compared at epoch ${found.epoch}, the latest that three quarters of them have reached`;
-    const most = Math.max(...found.shares.map(([, share]) => share), 1e-9);
     body.replaceChildren(
       h(
         "div",
         { class: "bars", role: "list" },
         found.shares.map(([key, share]) => {
           const bar = h("i", { class: "bar-fill" });
-          bar.style.width = `${(100 * share) / most}%`;
+          bar.style.width = `${100 * share}%`;
           return h("div", { class: "bar-row", role: "listitem" }, h("span", { class: "bar-name", title: short(key, 300) }, short(key, 28)), h("span", { class: "bar-track" }, bar), h("span", { class: "bar-value" }, percent(share)));
         }),
       ),

@@ -1,6 +1,6 @@
 // The page as a whole: where one is, what is shown there, keys, light and dark.
 import { h, short, clear, empty } from "./dom.js";
-import { num, seconds, when, count, percent } from "./numbers.js";
+import { num, seconds, when, count, percent, dollars } from "./numbers.js";
 import { Study } from "./data.js";
 import { LiveSource, FileSource } from "./source.js";
 import { Filter } from "./filter.js";
@@ -14,6 +14,7 @@ import { contourView } from "./contour.js";
 import { tableView } from "./table.js";
 import { lanesView } from "./lanes.js";
 import { surrogateView } from "./surrogate.js";
+import { costView } from "./cost.js";
 import { notesView } from "./notes.js";
 import { trialView } from "./trial.js";
 import { studiesView, stateBadge, progressBar, statusWords } from "./studies.js";
@@ -29,9 +30,11 @@ const VIEWS = [
   ["table", "Trials", tableView],
   ["lanes", "Lanes", lanesView],
   ["surrogate", "Surrogates", surrogateView],
+  ["cost", "Cost", costView],
   ["notes", "Notes", notesView],
 ];
-const KEYS = "1234567890-";
+const KEYS = "1234567890-=";
+const RARE = ["surrogate", "cost"]; // views of what few studies have
 
 const inlined = document.getElementById("data");
 const source = inlined ? new FileSource(JSON.parse(inlined.textContent)) : new LiveSource();
@@ -159,7 +162,7 @@ function showStudy(place) {
 
 function paintTabs(view) {
   const { study } = current;
-  const shown = VIEWS.filter(([key]) => key !== "surrogate" || study.surrogate || view === "surrogate");
+  const shown = VIEWS.filter(([key]) => !RARE.includes(key) || study[key === "cost" ? "spending" : key] || view === key);
   clear(
     tabs,
     shown.map(([key, title]) => {
@@ -187,8 +190,17 @@ function paintTiles() {
     tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head)))),
     tile("state", stateBadge(head), stopPart(head)),
     tile("time in training", seconds(head.seconds), study.timeline?.end_s ? `${seconds(study.timeline.end_s)} on ${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch")),
+    head.cost ? tile("cost", dollars(head.cost.dollars), h("a", { href: `#${head.id}/cost` }, costWords(head.cost))) : null,
     tile("started", when(head.started).slice(11), `${when(head.started).slice(0, 10)}, ` + short(head.settings?.search || "", 30) + (typeof head.settings?.surrogate === "string" ? `, ${short(head.settings.surrogate.replace(/ \(.*/, ""), 40)}` : "")),
   );
+}
+
+function costWords({ planned_dollars, forecast_dollars, budget_dollars }) {
+  const parts = [];
+  if (forecast_dollars !== null) parts.push(`${dollars(forecast_dollars)} foreseen`);
+  if (planned_dollars !== null) parts.push(`${dollars(planned_dollars)} planned`);
+  if (!parts.length && budget_dollars !== null) parts.push(`of ${dollars(budget_dollars)}`);
+  return parts.join(", ") || "no plan";
 }
 
 function stopPart(head) {
@@ -244,7 +256,7 @@ function turnTheme() {
 }
 
 function makeHelp() {
-  const rows = [["1 – 9, 0, -", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["t", "light or dark"], ["?", "this"]];
+  const rows = [["1 – 9, 0, -, =", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["t", "light or dark"], ["?", "this"]];
   const dialog = h("dialog", { class: "help" }, h("h2", null, "Keys"), h("dl", { class: "facts" }, rows.flatMap(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)])), h("button", { class: "quiet", onclick: () => dialog.close() }, "Close"));
   return dialog;
 }

@@ -40,7 +40,7 @@ export function notesView(context) {
         h(
           "ul",
           { class: "lines" },
-          list.slice(0, 100).map((note) => h("li", null, short(note.text, 2000), note.trials.length ? h("span", { class: "muted" }, ` (trial ${numbers(Array.from(note.trials), 8)})`) : null)),
+          list.slice(0, 100).map((note) => h("li", null, short(note.text, 2000), note.trials.length ? h("span", { class: "muted" }, ` (trial${note.trials.length > 1 ? "s" : ""} ${numbers(Array.from(note.trials), 8)})`) : null)),
           list.length > 100 ? h("li", { class: "muted" }, `and ${list.length - 100} more`) : null,
         ),
       ),
@@ -49,7 +49,7 @@ export function notesView(context) {
       ? [panel("Damage", null, h("p", { class: "lead" }, `${count(study.head.num_damaged, "row")} of the record cannot be read and ${study.head.num_damaged === 1 ? "is" : "are"} left out.`))]
       : [];
     box.replaceChildren(
-      panel("Errors", errors.length ? "trials that raised, the most frequent first" : null, errors.length ? errors : empty("No trial has failed.")),
+      panel("Errors", errors.length ? "trials that raised, the most frequent first; errors that differ in numbers alone are one" : null, errors.length ? errors : empty("No trial has failed.")),
       ...damaged,
       ...(notes.length ? notes : [panel("Notes", null, empty("Nothing was noted."))]),
     );

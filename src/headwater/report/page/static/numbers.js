@@ -26,6 +26,11 @@ export function seconds(value) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
+export function dollars(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  return `$${value.toFixed(value !== 0 && Math.abs(value) < 0.1 ? 3 : 2)}`;
+}
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   for (const unit of ["B", "KiB", "MiB"]) {
@@ -40,7 +45,7 @@ export function count(value, noun) {
 }
 
 export function percent(value) {
-  return `${(100 * value).toFixed(value > 0.995 || value < 0.1 ? 1 : 0).replace(/\.0$/, "")} %`;
+  return `${(100 * value).toFixed(value > 0.995 || value < 0.1 ? 1 : 0).replace(/\.0$/, "")}\u00a0%`;
 }
 
 export function when(iso) {

@@ -12,7 +12,7 @@ export function slicesView(context) {
   let charts = [];
   const box = panel(
     "Slices",
-    "the last value of each trial against one hyperparameter; stronger points trained longer",
+    `the last ${short(study.metric, 40)} of each trial against one hyperparameter; stronger points trained longer, the best has a ring`,
     h("div", { class: "bar" }, check("all values", all, (value) => ((all = value), refresh()))),
     grid,
   );

@@ -1,6 +1,6 @@
 // All studies of a record.
 import { h, short, panel, empty } from "./dom.js";
-import { num, seconds, when, count } from "./numbers.js";
+import { num, seconds, when, count, dollars } from "./numbers.js";
 
 export const STATES = {
   running: ["▶", "running"],
@@ -57,15 +57,16 @@ export function studiesView({ source, open }) {
     const names = new Set(studies.map((head) => head.study));
     const wholes = studies.filter((head) => !names.has(head.part_of)).reverse();
     const ordered = wholes.flatMap((head) => [head, ...studies.filter((stage) => stage.part_of === head.study)]);
-    const columns = [["study", "words"], ["state", "words"], ["best", ""], ["metric", "words"], ["trial", ""], ["progress", "words"], ["trials", ""], ["training", ""], ["started", ""]];
+    const hasCosts = studies.some((head) => head.cost);
+    const columns = [["study", "words"], ["state", "words"], ["best", ""], ["metric", "words"], ["trial", ""], ["progress", "words"], ["trials", ""], ["training", ""], ...(hasCosts ? [["cost", ""]] : []), ["started", ""]];
     return h(
       "div",
       { class: "scroll" },
-      h("table", { class: "plain roomy" }, h("thead", null, h("tr", null, columns.map(([name, kind]) => h("th", { class: kind }, name)))), h("tbody", null, ordered.map(row))),
+      h("table", { class: "plain roomy" }, h("thead", null, h("tr", null, columns.map(([name, kind]) => h("th", { class: kind }, name)))), h("tbody", null, ordered.map((head) => row(head, hasCosts)))),
     );
   }
 
-  function row(head) {
+  function row(head, hasCosts) {
     const enter = () => open(head.id);
     const wanted = head.settings?.num_trials;
     return h(
@@ -79,6 +80,7 @@ export function studiesView({ source, open }) {
       h("td", { class: "words", title: statusWords(head) }, progressBar(head)),
       h("td", null, wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en")),
       h("td", null, seconds(head.seconds)),
+      hasCosts ? h("td", null, head.cost ? dollars(head.cost.dollars) : "–") : null,
       h("td", null, when(head.started)),
     );
   }

@@ -20,7 +20,7 @@ export function surrogateView(context) {
     const texts = [...study.notes.filter((note) => note.kind === "surrogate").map((note) => note.text), ...study.start];
     const said = Array.from(new Set(texts), (text) => h("li", null, text));
     box.replaceChildren(
-      h("div", { class: "columns" }, ...found.targets.map(targetPanel), ...found.checks.map(checkPanel)),
+      h("div", { class: "grid wide" }, ...found.targets.map(targetPanel), ...found.checks.map(checkPanel)),
       ...(said.length ? [panel("What was said", null, h("ul", { class: "lines" }, said))] : []),
     );
   }
@@ -32,7 +32,7 @@ export function surrogateView(context) {
     const chart = new Chart({
       title: `the target's ${study.metric}`,
       height: 260,
-      x: { range: [0.9, Math.max(wanted || 0, target.epochs, 2) + 0.1], ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
+      x: { range: [0.9, Math.max(wanted || 0, target.epochs, 2) + 0.1], space: 40, ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
       y: { range: bounds([...points.map(([, value]) => value), best ?? NaN]) },
       draw: (one, pen, look, ratio) => {
         const [x, y] = [one.scaler("x"), one.scaler("y")];

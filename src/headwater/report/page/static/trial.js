@@ -1,6 +1,6 @@
 // One trial: what it was given, what it reported, where it sat, and what became of it.
 import { h, short, panel, empty, copy, visible } from "./dom.js";
-import { num, seconds, cell, numbers } from "./numbers.js";
+import { num, seconds, cell, numbers, count } from "./numbers.js";
 import { Chart, labelled, bounds } from "./chart.js";
 import { epochAt, lastEpoch, GLYPHS } from "./data.js";
 
@@ -12,7 +12,7 @@ export function trialView(context, number) {
   const grid = h("div", { class: "grid wide" });
   const [top, config, moves, seats, said] = [h("div"), h("div"), h("div"), h("div"), h("div")];
   const history = panel("History", `the best trials in grey, for ${short(study.metric, 40)}`, grid);
-  box.append(top, h("div", { class: "columns" }, config, h("div", { class: "stack" }, moves, seats)), history, said);
+  box.append(top, h("div", { class: "columns" }, config, moves), history, seats, said);
 
   const find = () => study.byNumber.get(number);
 
@@ -85,16 +85,17 @@ export function trialView(context, number) {
   function movesPanel(trial) {
     const items = [h("li", null, h("span", { class: "muted" }, `${seconds(Math.max(trial.created, 0))}  `), "entered the record")];
     for (const move of trial.moves.slice(-60))
-      items.push(h("li", null, h("span", { class: "muted" }, `${seconds(Math.max(move.time, 0))}  `), h("span", { class: `status-${move.status}` }, `${GLYPHS[move.status]} ${move.status}`), ` after ${move.epoch} epochs`));
+      items.push(h("li", null, h("span", { class: "muted" }, `${seconds(Math.max(move.time, 0))}  `), h("span", { class: `status-${move.status}` }, `${GLYPHS[move.status]} ${move.status}`), ` after ${count(move.epoch, "epoch")}`));
     return panel("States", "time since the study began", h("ol", { class: "lines plain-list" }, items));
   }
 
   function seatsPanel(trial) {
     const spans = (study.timeline?.spans || []).filter((span) => span.study === study.head.study && span.trials.includes(trial.number));
-    const items = spans.slice(-60).map((span) => {
-      const others = Array.from(span.trials).filter((one) => one !== number);
+    const items = joinStays(spans).slice(-60).map((stay) => {
+      const others = Array.from(stay.mates).filter((one) => one !== number).sort((one, other) => one - other);
       const mates = others.length ? ` with ${numbers(others, 5)}` : " alone";
-      return h("li", null, h("span", { class: "muted" }, `${seconds(span.begin)} – ${seconds(span.end)}  `), `${short(study.timeline.devices[span.device].device, 30)}, ${span.purpose}${mates}`);
+      const parts = stay.size > 1 ? `, in ${stay.size} stretches` : "";
+      return h("li", null, h("span", { class: "muted" }, `${seconds(stay.begin)} – ${seconds(stay.end)}  `), `${short(study.timeline.devices[stay.device].device, 30)}, ${stay.purpose}${mates}${parts}`);
     });
     return panel("Devices", "time since the run began", items.length ? h("ol", { class: "lines plain-list" }, items) : empty("It has not left a device yet."));
   }
@@ -191,6 +192,20 @@ function line(pen, points, x, y) {
     isDown ? pen.lineTo(x(epoch), y(value)) : pen.moveTo(x(epoch), y(value));
     isDown = true;
   }
+}
+
+function joinStays(spans) {
+  // What follows one another on the same device for the same purpose is one stay there.
+  const stays = [];
+  for (const span of spans.slice().sort((one, other) => one.begin - other.begin)) {
+    const last = stays[stays.length - 1];
+    if (last && last.device === span.device && last.purpose === span.purpose) {
+      last.end = Math.max(last.end, span.end);
+      last.size += 1;
+      for (const one of span.trials) last.mates.add(one);
+    } else stays.push({ ...span, size: 1, mates: new Set(span.trials) });
+  }
+  return stays;
 }
 
 export function nest(flat) {
