@@ -108,6 +108,8 @@ def serve(  # noqa: PLR0913 - one parameter for each option
                 escape(f"{settings.num_devices} devices, studies in {settings.folder}, run as {who}; Ctrl-C ends it"),
                 soft_wrap=True,
             )
+            look = url if token is None else f"{url}/#token={token}"
+            open_err().print(escape(f"look at {look}"), soft_wrap=True)
             typer.echo(f"HEADWATER_SERVER={url}")
             if token is not None:
                 typer.echo(f"HEADWATER_TOKEN={token}")

@@ -38,6 +38,8 @@ MODULES = (
     "main",
 )
 """The ES modules of the page, each after those that it imports: they are served as one."""
+QUEUE_MODULES = ("dom", "data", "numbers", "queue")
+"""Those of the page of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Part:
 
     def read(self) -> str:
         """Return what is in it."""
-        return _join_modules() if self.names == MODULES else "\n".join(map(_read, self.names))
+        is_script = self.names in (MODULES, QUEUE_MODULES)
+        return _join_modules(self.names) if is_script else "\n".join(map(_read, self.names))
 
 
 PARTS: Mapping[str, Part] = MappingProxyType(
@@ -59,6 +62,19 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         "page.css": Part(("uPlot.min.css", "page.css"), "text/css"),
     }
 )
+
+
+QUEUE_PARTS: Mapping[str, Part] = MappingProxyType(
+    {"queue.js": Part(QUEUE_MODULES, "text/javascript"), "page.css": Part(("page.css",), "text/css")}
+)
+
+
+def queue_html() -> str:
+    """The page of a service, which asks it for everything."""
+    return _fill(
+        head='<link rel="stylesheet" href="/static/page.css">',
+        body='<script type="module" src="/static/queue.js"></script>',
+    )
 
 
 def dashboard_html() -> str:
@@ -96,9 +112,9 @@ def _fill(head: str, body: str) -> str:
 
 
 @cache
-def _join_modules() -> str:
+def _join_modules(names: tuple[str, ...]) -> str:
     """Put the modules into one, in which names are known without being imported."""
-    texts = [re.sub(r"^import [^;]*;\n", "", _read(f"{name}.js"), flags=re.MULTILINE) for name in MODULES]
+    texts = [re.sub(r"^import [^;]*;\n", "", _read(f"{name}.js"), flags=re.MULTILINE) for name in names]
     return "\n".join(
         re.sub(r"^export (?=function|class|const|let|async)", "", text, flags=re.MULTILINE) for text in texts
     )

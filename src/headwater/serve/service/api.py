@@ -67,10 +67,11 @@ class Api:
         return answer(kept.as_json(), 201 if kept.id == asked.submission.id else 200)
 
     async def list_studies(self, request: Request) -> Response:
-        """All studies that the user may see, the oldest first."""
+        """All studies that the user may see, the oldest first, and who that is."""
         user = await self._identify(request)
         found = await self._call(self._store.list_submissions, _limit_to(user))
-        return answer({"studies": [one.as_json() for one in found]})
+        who = {"name": user.name, "role": user.role.value}
+        return answer({"studies": [one.as_json() for one in found], "user": who})
 
     async def show(self, request: Request) -> Response:
         """One study; with `wait` and `version`, when it has changed since that version."""

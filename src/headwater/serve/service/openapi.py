@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from headwater.serve.service.requests import HIGHEST_PRIORITY, KEYS, MOST_FILES
 from headwater.serve.service.run_options import OPTIONS
-from headwater.serve.service.values import Json, State
+from headwater.serve.service.values import Json, Role, State
 
 TEXT: Json = {"type": "string"}
 NUMBER: Json = {"type": "number", "minimum": 0}
@@ -87,7 +87,8 @@ class Place:
 
 _NOW: Json = {"type": "object", "properties": {"now": {"type": "boolean"}}}
 _PRIORITY: Json = {"type": "object", "required": ["priority"], "properties": {"priority": PRIORITY}}
-_STUDIES: Json = {"type": "object", "properties": {"studies": {"type": "array", "items": STUDY}}}
+_USER: Json = {"type": "object", "properties": {"name": TEXT, "role": {"enum": [role.value for role in Role]}}}
+_STUDIES: Json = {"type": "object", "properties": {"studies": {"type": "array", "items": STUDY}, "user": _USER}}
 _LOG: Json = {
     "type": "object",
     "properties": {"text": TEXT, "offset": {"type": "integer"}, "is_over": {"type": "boolean"}},

@@ -167,7 +167,7 @@ function paintTabs(view) {
     tabs,
     shown.map(([key, title]) => {
       const isOn = key === view;
-      const size = key === "notes" && study.errors.length ? ` ${study.errors.length}✕` : "";
+      const size = key === "notes" && study.head.statuses?.failed ? ` ${study.head.statuses.failed}✕` : "";
       return h(
         "button",
         { role: "tab", class: isOn ? "tab on" : "tab", "aria-selected": String(isOn), tabIndex: isOn || (view === "trial" && key === "overview") ? 0 : -1, "data-view": key, title: `${title} (${KEYS[VIEWS.findIndex(([one]) => one === key)]})`, onclick: () => go(study.head.id, key) },
