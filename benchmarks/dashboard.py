@@ -27,8 +27,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from headwater.report.mirroring import Mirror, open_storage
 from headwater.report.page.html import PARTS, dashboard_html
 from headwater.report.page.report_file import make_report
-from headwater.store import Batch, NewTrial, Store, StudyInfo, Transition, open_store
-from headwater.trials import Report, Status
+from headwater.store import Batch, Store, StudyInfo, Transition, open_store
+from headwater.trials import Lane, Report, Status
 
 NUM_EPOCHS = 20
 GROUP = 50
@@ -205,7 +205,7 @@ def _write_group(store: Store, study: int, numbers: range, draw: random.Random) 
     trials, curves = [], []
     for number in numbers:
         config = {key: 10 ** draw.uniform(*ends) for key, ends in KEYS.items()} | {key: draw.random() for key in SHARES}
-        trials.append(NewTrial(number=number, config={"codes": config, "shown": config}, seed=number))
+        trials.append(Lane(number=number, config={"codes": config, "shown": config}, seed=number))
         level = 0.95 - 0.1 * abs(math.log10(config["lr"]) + 1.5) - 0.2 * config["dropout"] ** 2
         curves.append((number, level, draw.uniform(0.1, 0.8)))
     store.add_trials(study, trials)

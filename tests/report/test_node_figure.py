@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.page_studies import SPENT
 
@@ -31,3 +33,10 @@ def test_limits_and_losses_are_drawn() -> None:
     assert drawing.count("<title>a node was lost</title>") == 1
     assert drawing.count(">deadline<") == 2
     assert drawing.count(">budget<") == 1
+
+
+def test_lines_are_told_apart_without_their_colours_and_thousands_are_written_out() -> None:
+    drawing = draw_nodes("mine", replace(SPENT, seconds=1_500.0, deadline_s=None))
+    assert drawing.count('stroke-dasharray="7 4"') == 3, "the plan, twice and in the legend"
+    assert ">1000<" in drawing
+    assert "1e3" not in drawing

@@ -88,7 +88,7 @@ class Frame:
         left = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
         return left, TOP + (1 - self.y.share(y)) * (HEIGHT - TOP - BOTTOM)
 
-    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.2) -> str:
+    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.2, dash: str = "") -> str:
         """Draw a line through points, of one a dot; it breaks where one is not finite."""
         steps, is_down = [], False
         for x, y in points:
@@ -102,6 +102,7 @@ class Frame:
             across, down = steps[0][1:].split()
             return f'<circle cx="{across}" cy="{down}" r="{width + 0.6}" fill="{colour}"/>'
         style = f'fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
+        style += f' stroke-dasharray="{dash}"' if dash else ""
         return f'<path d="{"".join(steps)}" {style}/>' if steps else ""
 
     def draw(self, shapes: Iterable[str]) -> str:

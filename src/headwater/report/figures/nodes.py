@@ -9,6 +9,8 @@ from headwater.report.figures.axes import BLUE, GREY, HEIGHT, INK, LEFT, RIGHT, 
 from headwater.trials import NodeStay, Spending
 
 ORANGE, RED = "#d95f0e", "#b3202c"
+PLANNED, ON_DEMAND = "7 4", "2 3"
+"""Dashes, so that lines can be told without their colours."""
 LEAST_HEIGHT = 5.0
 """So many nodes have room, so that the axis has whole numbers."""
 NUM_PLACES = 200
@@ -36,7 +38,7 @@ def draw_nodes(name: str, spending: Spending) -> str:
         f'<g transform="translate(0 {HEIGHT})">',
         lower.draw(
             [
-                lower.path(plan_costs(spending), ORANGE, 2),
+                lower.path(plan_costs(spending), ORANGE, 2, PLANNED),
                 lower.path(costs, BLUE, 2),
                 *_draw_limit(lower, spending.deadline_s, spending.budget_dollars),
             ]
@@ -85,10 +87,10 @@ def _near(limit: float | None, last: float) -> float:
 
 
 def _draw_sizes(frame: Frame, spending: Spending, planned: Points, sizes: Points) -> Iterator[str]:
-    yield frame.path(planned, ORANGE, 2)
+    yield frame.path(planned, ORANGE, 2, PLANNED)
     if spending.spot_dollars is not None:
         paid = count_nodes([stay for stay in spending.stays if not stay.is_spot], spending.seconds)
-        yield frame.path(paid, GREY, 2)
+        yield frame.path(paid, GREY, 2, ON_DEMAND)
     yield frame.path(sizes, BLUE, 2)
     held = dict(sizes)
     for stay in spending.stays:
@@ -110,9 +112,10 @@ def _draw_limit(frame: Frame, x: float | None, y: float | None) -> Iterator[str]
 
 
 def _draw_legend(spending: Spending) -> Iterator[str]:
-    lines = [("planned", ORANGE), ("actual", BLUE)]
-    lines += [("of these on demand", GREY)] if spending.spot_dollars is not None else []
-    for place, (word, colour) in enumerate(lines):
+    lines = [("planned", ORANGE, PLANNED), ("actual", BLUE, "")]
+    lines += [("of these on demand", GREY, ON_DEMAND)] if spending.spot_dollars is not None else []
+    for place, (word, colour, dash) in enumerate(lines):
         x, y = LEFT + 90 * place, HEIGHT - 14
-        yield f'<line x1="{x}" x2="{x + 20}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2"/>'
+        style = f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
+        yield f'<line x1="{x}" x2="{x + 20}" y1="{y - 4}" y2="{y - 4}" {style}/>'
         yield text(x + 25, y, word, colour=INK)
