@@ -94,3 +94,15 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 def test_a_dashboard_of_no_record_is_refused() -> None:
     assert "there is no file" in refuse("dashboard", "--storage", "missing.db")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls"], ["show"], ["show", "--trial", "0"], ["show", "--trial", "2"], ["best"]], ids=" ".join
+)
+def test_a_hostile_study_is_text_on_a_terminal(tmp_path: Path, arguments: list[str]) -> None:
+    write_hostile(tmp_path / "other.db")
+    result = invoke(*arguments, "--storage", str(tmp_path / "other.db"))
+    assert result.exit_code == 0, result.output
+    assert "<img" in result.output
+    assert not set("\x07\x1b\u202e") & set(result.output)
+    assert len(result.output) < 20_000 or "--trial" in arguments, "long values are whole on a trial's own page alone"
