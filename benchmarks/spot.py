@@ -1,12 +1,13 @@
 """Rules for spot instances on traces of what was really to be had, against a clairvoyant; nothing is launched.
 
-    python benchmarks/spot.py FOLDER [--hours 24] [--windows 16] [--nodes 8] [--whole] [--apart] [--only NAME]
+    python benchmarks/spot.py FOLDER [--hours 24] [--windows 16] [--nodes 8] [--whole] [--apart] [--zones] [--only NAME]
 
 FOLDER holds traces of skypilot-org/spot-traces (github.com), the data of "Can't Be Late" (NSDI 2024): JSON files with
 `metadata.gap_seconds` and `data`, the number of spot instances that could be had at each moment. With `--whole`, odds
 are read off the whole trace, future included, to see whether better odds would help. With `--apart`, each of the nodes
 of a trace of 16 decides for itself, as those of a search can, whose trials do not wait for each other: the first has a
-spot instance where one is to be had, the eighth where there are eight.
+spot instance where one is to be had, the eighth where there are eight. With `--zones`, a task may train in any zone of
+which there is a trace of the same days, and change to another as it changes to on demand.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pathlib import Path
 from statistics import fmean
 
 from headwater.plan.catalogue import load_catalogue
-from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
-from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost
-from headwater.plan.spot_trials import run_on_trace
+from headwater.plan.spot import SpotTask
+from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost, choose_ages
+from headwater.plan.spot_trials import keep_pace, run_on_traces
 
 SLACKS = (0.1, 0.25, 0.5, 1.0)
 PAST = 0.4
@@ -43,8 +44,9 @@ class Trace:
     def first(self) -> int:
         return int(PAST * len(self.available))
 
-    def fit(self) -> SpotOdds:
-        return SpotOdds.fit(self.available if self.is_foreseen else self.available[: self.first], self.step_s)
+    def fit(self, num_zones: int) -> SpotOdds:
+        known = self.available if self.is_foreseen else self.available[: self.first]
+        return SpotOdds.fit(known, self.step_s, choose_ages(num_zones))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--zones", action="store_true")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     if options.apart:
         print_apart(options)
         return
     traces = [trace for trace in read_traces(options.folder, options.nodes) if options.only in trace.name]
+    if options.zones:
+        print_zones(traces, options)
+        return
     print_spot([replace(trace, is_foreseen=options.whole) for trace in traces], options)
 
 
@@ -111,7 +117,7 @@ def print_apart(options: argparse.Namespace) -> None:
         if options.only in trace.name and any(node.available != trace.available for node in nodes):
             for slack in SLACKS:
                 task = make_task(trace, slack, options.hours)
-                together, *apart = (run_windows(one, task, options.windows, prices) for one in (trace, *nodes))
+                together, *apart = (run_windows([one], task, options.windows, prices) for one in (trace, *nodes))
                 print_beside(f"{trace.name} | {slack:.0%}", together, [window for one in apart for window in one])
 
 
@@ -123,6 +129,49 @@ def print_beside(name: str, together: Sequence[Window], apart: Sequence[Window])
     costs = " | ".join(f"${cost:.2f}" for cost in (once, once_bound, each, each_bound))
     late = sum(window.num_late for window in (*together, *apart))
     print(f"| {name} | {costs} | {each / each_bound - 1:.0%} | {each / once - 1:+.0%} | {late} |", flush=True)
+
+
+def print_zones(traces: Sequence[Trace], options: argparse.Namespace) -> None:
+    prices = find_prices()
+    print(f"\n## Several zones at once: {options.hours:g} hours of training, {options.windows} windows\n")
+    print(
+        "| days | zones | slack | uniform progress | by odds | clairvoyant | above it, even / odds | worst window ",
+        end="",
+    )
+    print("| by odds in one zone | clairvoyant in one zone | on demand / odds | late |")
+    print("|---" * 12 + "|")
+    for days in dict.fromkeys(trace.name[:10] for trace in traces):
+        zones = [trace for trace in traces if trace.name.startswith(days)]
+        for slack in SLACKS if len(zones) > 1 else ():
+            task = make_task(zones[0], slack, options.hours)
+            together = run_windows(zones, task, options.windows, prices)
+            apart = [run_windows([zone], task, options.windows, prices) for zone in zones]
+            dear = (task.work_s + task.switch_s) / 3600 * prices.on_demand
+            evenly, by_odds, bound = average(together)
+            alone = min((average(windows) for windows in apart), key=lambda means: means[1])
+            worst = max(window.by_odds / window.bound for window in together)
+            cells = [
+                days,
+                str(len(zones)),
+                f"{slack:.0%}",
+                *(f"${value:.2f}" for value in (evenly, by_odds, bound)),
+                f"{100 * (evenly / bound - 1):.0f} / {100 * (by_odds / bound - 1):.0f} %",
+                f"{100 * (worst - 1):.0f} %",
+                f"${alone[1]:.2f}",
+                f"${alone[2]:.2f}",
+                f"{dear / by_odds:.2f}",
+                str(sum(window.num_late for window in together)),
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def average(windows: Sequence[Window]) -> tuple[float, float, float]:
+    """Return the mean costs of uniform progress, of the rule by odds, and of a clairvoyant."""
+    return (
+        fmean(window.evenly for window in windows),
+        fmean(window.by_odds for window in windows),
+        fmean(window.bound for window in windows),
+    )
 
 
 def find_prices() -> Prices:
@@ -151,11 +200,9 @@ def read_traces(folder: Path, nodes: int) -> list[Trace]:
 
 def print_row(trace: Trace, slack: float, hours: float, num_windows: int, prices: Prices) -> None:
     task = make_task(trace, slack, hours)
-    windows = run_windows(trace, task, num_windows, prices)
+    windows = run_windows([trace], task, num_windows, prices)
     dear = (task.work_s + task.switch_s) / 3600 * prices.on_demand
-    evenly, by_odds, bound = (
-        fmean(getattr(window, name) for window in windows) for name in ("evenly", "by_odds", "bound")
-    )
+    evenly, by_odds, bound = average(windows)
     worst = max(window.by_odds / window.bound for window in windows)
     there = fmean(trace.available)
     cells = [
@@ -172,19 +219,15 @@ def print_row(trace: Trace, slack: float, hours: float, num_windows: int, prices
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def run_windows(trace: Trace, task: SpotTask, num_windows: int, prices: Prices) -> list[Window]:
-    step_s = trace.step_s
-    length = round(task.deadline_s / step_s)
-    policy = SpotPolicy(task, trace.fit(), prices)
-    stride = max(1, (len(trace.available) - length - trace.first) // num_windows)
+def run_windows(zones: Sequence[Trace], task: SpotTask, num_windows: int, prices: Prices) -> list[Window]:
+    step_s, first = zones[0].step_s, zones[0].first
+    length, whole = round(task.deadline_s / step_s), min(len(zone.available) for zone in zones)
+    rules = (keep_pace(step_s), SpotPolicy(task, [zone.fit(len(zones)) for zone in zones], prices).decide)
+    stride = max(1, (whole - length - first) // num_windows)
     windows = []
-    for start in list(range(trace.first, len(trace.available) - length, stride))[:num_windows]:
-        cut = trace.available[start : start + length]
-
-        def follow(task: SpotTask, state: SpotState, _: float) -> Market:
-            return follow_progress(task, state, step_s=step_s)
-
-        runs = [run_on_trace(task, cut, step_s, prices, decide) for decide in (follow, policy.decide)]
+    for start in list(range(first, whole - length, stride))[:num_windows]:
+        cut = [zone.available[start : start + length] for zone in zones]
+        runs = [run_on_traces(task, cut, step_s, prices, decide) for decide in rules]
         bound = bound_cost(task, cut, step_s, prices)
         windows.append(Window(runs[0].cost_dollars, runs[1].cost_dollars, bound, sum(run.is_late for run in runs)))
     return windows

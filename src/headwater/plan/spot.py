@@ -52,6 +52,8 @@ class SpotState:
     """Whether a spot instance could be had."""
     starting_s: float = 0.0
     """How long the present instance still takes until it trains."""
+    zone: int = 0
+    """Where its spot instance is, if they come and go in several places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

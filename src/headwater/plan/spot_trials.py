@@ -1,4 +1,4 @@
-"""What a rule for spot instances comes to on a trace of what was really to be had."""
+"""What a rule for spot instances comes to on traces of what was really to be had."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.plan.spot import Market, SpotState, SpotTask
-from headwater.plan.spot_odds import Prices
+from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
+from headwater.plan.spot_odds import Prices, Zone
 
-Decide: TypeAlias = Callable[[SpotTask, SpotState, float], Market]
-"""What to hold, given also for how many seconds spot instances have been there or away."""
+Decide: TypeAlias = Callable[[SpotTask, SpotState, Sequence[Zone]], tuple[Market, int]]
+"""What to hold, and in which zone, given also what is seen of each zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +25,40 @@ class SpotRun:
     on_demand_s: float
 
 
-def run_on_trace(task: SpotTask, available: Sequence[bool], step_s: float, prices: Prices, decide: Decide) -> SpotRun:
-    """Run a task by a rule that is asked at every step of a trace."""
-    at = done = cost = starting = on_demand = age = 0.0
-    present, num_lost = Market.WAIT, 0
-    for place, is_there in enumerate(available):
-        age = age + step_s if place and is_there == available[place - 1] else 0.0
-        if present is Market.SPOT and not is_there:
+def keep_pace(step_s: float) -> Decide:
+    """Return uniform progress as a rule: in the zone where it is, or the first that has a spot instance."""
+
+    def decide(task: SpotTask, state: SpotState, zones: Sequence[Zone]) -> tuple[Market, int]:
+        market = follow_progress(task, state, step_s=step_s)
+        is_here = state.present is Market.SPOT and zones[state.zone].is_available
+        there = [place for place, zone in enumerate(zones) if zone.is_available]
+        return market, state.zone if is_here or not there else there[0]
+
+    return decide
+
+
+def run_on_traces(
+    task: SpotTask, traces: Sequence[Sequence[bool]], step_s: float, prices: Prices, decide: Decide
+) -> SpotRun:
+    """Run a task by a rule that is asked at every step of the traces, one of each zone."""
+    at = done = cost = starting = on_demand = 0.0
+    present, zone, num_lost = Market.WAIT, 0, 0
+    ages = [0.0] * len(traces)
+    for place, there in enumerate(zip(*traces, strict=True)):
+        ages = [
+            age + step_s if place and is_there == trace[place - 1] else 0.0
+            for age, is_there, trace in zip(ages, there, traces, strict=True)
+        ]
+        if present is Market.SPOT and not there[zone]:
             present, num_lost = Market.WAIT, num_lost + 1
-        state = SpotState(at_s=at, done_s=done, present=present, is_available=bool(is_there), starting_s=starting)
-        chosen = decide(task, state, age)
-        assert chosen is not Market.SPOT or is_there
-        if chosen is not present:
-            present, starting = chosen, task.switch_s
+        state = SpotState(
+            at_s=at, done_s=done, present=present, is_available=any(there), starting_s=starting, zone=zone
+        )
+        seen = [Zone(is_available=bool(one), age_s=age) for one, age in zip(there, ages, strict=True)]
+        chosen = decide(task, state, seen)
+        assert chosen[0] is not Market.SPOT or there[chosen[1]]
+        if chosen[0] is not present or (present is Market.SPOT and chosen[1] != zone):
+            (present, zone), starting = chosen, task.switch_s
         if present is Market.WAIT:
             at += step_s
             continue
