@@ -7,6 +7,7 @@ from typing import Any
 from headwater.fuse.rules import (
     attention,
     autograd,
+    cells,
     convolution,
     embedding,
     foreach,
@@ -30,6 +31,7 @@ RULES: dict[Any, Any] = {
     **convolution.RULES,
     **normalisation.RULES,
     **recurrent.RULES,
+    **cells.RULES,
     **attention.RULES,
     **embedding.RULES,
     **losses.RULES,
