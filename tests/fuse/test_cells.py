@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
     "lstm": nn.LSTMCell,
     "gru": nn.GRUCell,
     "tanh": nn.RNNCell,
-    "relu": lambda *args, **kwargs: nn.RNNCell(*args, nonlinearity="relu", **kwargs),
+    "relu": partial(nn.RNNCell, nonlinearity="relu"),
 }
 
 
