@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from tests.execute.clusters import await_truth
 from tests.execute.lab import StayingExecutor, assert_same
+from tests.execute.test_device_changes import WishAt
 from torch import nn
 
 import headwater as hw
 from headwater.conduct import flow
 from headwater.plan.surface import Surface
-from headwater.store import DEVICES, open_store
+from headwater.store import DEVICES, leases, open_store
+from headwater.trials import DeviceWish
 
 torch.manual_seed(0)
 INPUTS = torch.randn(64, 8, dtype=torch.float64)
@@ -83,3 +85,30 @@ def test_groups_that_have_lost_trials_become_one_and_results_stay(
     assert any("trials of two groups become one, for others waited" in text for text in list_notes(path))
     (tmp_path / "alone").touch()
     assert_same(result, study.run(num_trials=32))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("steps", "is_cut"), [({4: 1.0, 8: 9.0}, True), ({4: 1.0, 8: 1.0}, False)])
+def test_a_group_is_cut_for_a_device_that_comes_only_where_its_parts_are_faster(
+    steps: dict[int, float], is_cut: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LISTEN_S", 0.0)
+    monkeypatch.setattr(flow, "Surface", partial(Surface, steps={(): steps}, change_s=0.0))
+    path = tmp_path / "study.db"
+    study = replace(STUDY, train=train_whole)
+    more = WishAt(path, {1: DeviceWish(num_more=1, asker="anna")})
+    away = replace(study, storage=path, name="one", executor=hw.ProcessExecutor(1), callbacks=[more])
+    assert_same(away.run(num_trials=NUM_LANES), study.run(num_trials=NUM_LANES))
+    assert any("cut into 2 groups, for devices were idle" in text for text in list_notes(path)) is is_cut
+
+
+def train_whole(trial: hw.Trial) -> None:
+    """Train lanes as one, of which none is lost."""
+    model = trial.prepare_model(nn.Linear(8, 1).double())
+    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+    for _ in trial.epochs(NUM_EPOCHS):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(INPUTS), TARGETS)
+        loss.backward()
+        optimizer.step()
+        trial.report(loss=loss)
