@@ -27,7 +27,7 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: as for Config
 
 def find_values(config: object, shape: object, parent: str = "") -> Iterator[tuple[str, Any]]:  # Any: as for Config
     """Yield the values of `config` by dotted key, going down where `shape` does."""
-    if not isinstance(shape, Mapping) or not isinstance(config, Mapping):
+    if not isinstance(shape, dict) or not isinstance(config, Mapping):
         yield parent, config
         return
     for name, value in config.items():

@@ -57,6 +57,7 @@ class Space:
         leaves = definition._leaves if isinstance(definition, Space) else dict(find_leaves(definition))
         self._leaves: dict[str, Leaf] = leaves
         self._domains = {key: leaf for key, leaf in leaves.items() if is_domain(leaf)}
+        self._shape = nest(dict.fromkeys(leaves))
         self._constants = {key: leaf.value for key, leaf in leaves.items() if isinstance(leaf, Constant)}
         self._conditions = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, Condition)}
         self._grids = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, Grid)}
@@ -110,13 +111,17 @@ class Space:
 
         Domains are asked for in the order of definition, those of conditions last.
         """
+        return nest(self._resolve_flat(draw))
+
+    def _resolve_flat(self, draw: Draw) -> dict[str, Any]:  # Any: as for Config
+        """Resolve, and leave the values under their dotted keys."""
         values = dict(self._constants)
         for key, domain in self._domains.items():
             values[key] = draw(key, domain)
         for key, condition in self._conditions.items():
             outcome = condition.evaluate(key, values)
             values[key] = draw(key, outcome) if is_domain(outcome) else outcome
-        return nest({key: values[key] for key in self._leaves})
+        return {key: values[key] for key in self._leaves}
 
     def sample(self, rng: Random, number: int | None = None) -> Config:
         """Draw a configuration; trial `number` takes that cell of the grids, counted round and round.
@@ -150,7 +155,7 @@ class Space:
             codes[key] = _encode_value(key, domain, given[key])
             return given[key]
 
-        for key, expected in self.flatten(self.resolve(note)).items():
+        for key, expected in self._resolve_flat(note).items():
             _check_unchanged(key, expected, given[key])
         return codes
 
@@ -178,8 +183,8 @@ class Space:
         Raises:
             SpaceError: A key of the space is missing in the configuration, or one is there that the space lacks.
         """
-        given = dict(find_values(config, nest(dict.fromkeys(self._leaves))))
-        for key in [*given, *self._leaves]:
+        given = dict(find_values(config, self._shape))
+        for key in [*given, *self._leaves] if given.keys() != self._leaves.keys() else ():
             if key not in self._leaves or key not in given:
                 fault = "missing in the configuration" if key in self._leaves else "not in the space"
                 raise SpaceError(
