@@ -38,11 +38,23 @@ print(json.dumps({name: min(each[name] for each in rounds) for name in cases}))
 """
 """What benchmarks/overhead.py times, thrice in one process; the least of each, for the first has things to import."""
 DEMO = "headwater run examples/digits.py --trials 64 (s)"
-TUNING = {"who": "Headwater", "workload": "MLP", "search": "random", "num_trials": 24, "scale": None}
+TUNING = {
+    "who": "Headwater",
+    "workload": "MLP",
+    "search": "random",
+    "num_trials": 8,
+    "scale": None,
+    "num_examples": 2000,
+}
+"""Few trials and examples, so that a turn of both trees need not take long."""
 COMMANDS: Mapping[str, Sequence[str]] = {
     "benchmarks/overhead.py": ("-c", OVERHEAD),
     DEMO: ("-m", "headwater", "run", "examples/digits.py", "--trials", "64", "--storage", "{folder}/record.db"),
-    "end_to_end.py, MLP, 24 trials, no surrogate (s)": ("benchmarks/end_to_end.py", "--request", json.dumps(TUNING)),
+    "end_to_end.py, MLP, 8 trials, 2000 examples, no surrogate (s)": (
+        "benchmarks/end_to_end.py",
+        "--request",
+        json.dumps(TUNING),
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -134,9 +134,10 @@ def launch(name: str, num_steps: int, num_ranks: int) -> tuple[float, float]:
     return max(times["wall_ms"] for times in found), sum(times["cpu_ms"] for times in found)
 
 
-def table(num_steps: int, num_runs: int, counts: Sequence[int]) -> str:
+def show_rows(num_steps: int, num_runs: int, counts: Sequence[int]) -> Iterator[str]:
+    """Yield the rows of the table, those of a model when it is done; the first of the counts must be 1."""
     head = ["model, batch size", "ranks", "wall ms per step", "speed-up", "efficiency", "CPU ms of all", "against one"]
-    lines = [head, ["---"] * len(head)]
+    yield f"| {' | '.join(head)} |\n{'|---' * len(head)}|"
     for name in MODELS:
         runs = [{count: launch(name, num_steps, count) for count in counts} for _ in range(num_runs)]
         medians = {
@@ -153,8 +154,7 @@ def table(num_steps: int, num_runs: int, counts: Sequence[int]) -> str:
                 f"{cpu:.1f}",
                 f"{cpu / cpu_1:.2f}",
             )
-            lines.append([f"{name}, {BATCH_SIZES[name]}", *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            yield f"| {name}, {BATCH_SIZES[name]} | {' | '.join(numbers)} |"
 
 
 def main() -> None:
@@ -171,8 +171,10 @@ def main() -> None:
         work(options.model, options.steps, options.rank, options.ranks[0], options.meeting)
         return
     print(heading("A trial on several ranks"))
-    print(f"Medians of {options.runs} interleaved runs of {options.steps} steps; one thread per rank, gloo.\n")
-    print(table(options.steps, options.runs, options.ranks))
+    print(f"Medians of {options.runs} interleaved runs of {options.steps} steps; one thread per rank, gloo; the load")
+    print(f"was {os.getloadavg()[0]:.1f} at the beginning.\n", flush=True)
+    for row in show_rows(options.steps, options.runs, options.ranks):
+        print(row, flush=True)
 
 
 if __name__ == "__main__":
