@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -53,3 +54,9 @@ def find_trainer(worker: subprocess.Popen[bytes]) -> int:
 def list_children_of(worker: subprocess.Popen[bytes]) -> list[int]:
     """Return the processes that a worker has started."""
     return [int(pid) for pid in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()]
+
+
+def find_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 from tests.execute.clusters import await_truth
-from tests.execute.joiners import end_worker, find_trainer, list_children_of, open_workers, start_worker
-from tests.execute.lab import NUM_EPOCHS, STUDY, assert_same, count_reports, train
-from torch.utils.data import TensorDataset
+from tests.execute.joiners import end_worker, find_port, find_trainer, list_children_of, open_workers, start_worker
+from tests.execute.lab import STUDY, assert_same, count_reports, train
 
 import headwater as hw
+from headwater.execute.join_keys import have_key
 from headwater.report import Callback
 from headwater.trials import Report, Result
 
 NUM_TRIALS = 6
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ study.run(num_trials=2)
 
 
 def test_workers_of_a_study_that_dies_end(key_file: Path, tmp_path: Path) -> None:
-    hw.JoinExecutor(key_file=key_file).list_devices()
+    have_key(key_file)
     (tmp_path / "endless.py").write_text(ENDLESS)
     address = f"127.0.0.1:{find_port()}"
     log = tmp_path / "log"
@@ -166,13 +167,6 @@ def test_workers_of_a_study_that_dies_end(key_file: Path, tmp_path: Path) -> Non
         study.kill()
         study.wait()
         end_worker(worker)
-
-
-def find_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.parametrize("surrogate", [None, hw.Surrogate(scale=2, min_width=4, num_checked=0)])
@@ -207,19 +201,22 @@ def test_a_worker_without_the_files_of_the_study_gets_them_through_the_line(
     assert executor.list_devices() == []
     (home,) = (tmp_path / "temporary").glob("*/home")
     home.unlink()
-    inputs = torch.randn(20_000, 6, dtype=torch.float64)
-    data = TensorDataset(inputs, inputs.argmax(1) % 3)
+    inputs = torch.randn(3000, 6, dtype=torch.float64)
 
     def train_elsewhere(trial: hw.Trial) -> None:
-        report = trial.report
         is_copy = float("headwater-copies" in Path("/proc/self/maps").read_text())
-        trial.report = lambda **metrics: report(is_copy=is_copy, **metrics)  # type: ignore[method-assign]
-        train(trial, data)
+        model = trial.prepare_model(torch.nn.Linear(6, 1).double())
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        for _ in trial.epochs(4):
+            optimizer.zero_grad()
+            loss = (model(inputs) - inputs[:, :1]).square().mean()
+            loss.backward()
+            optimizer.step()
+            trial.report(loss=loss, is_copy=is_copy)
 
-    study = replace(STUDY, train=train_elsewhere, search="pbt", lanes=1, max_epochs=2, storage=tmp_path / "s.db")
+    study = replace(STUDY, train=train_elsewhere, search="pbt", lanes=1, max_epochs=4, storage=tmp_path / "s.db")
     plain = replace(study, executor="inline", storage=None).run(num_trials=4)
     with open_workers(executor, key_file):
         result = replace(study, executor=executor).run(num_trials=4)
     assert_same(result, plain, tolerance=0.0)
     assert {report.metrics["is_copy"] for trial in result.trials for report in trial.history} == {1.0}
-    assert NUM_EPOCHS > 2

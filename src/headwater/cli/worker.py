@@ -42,7 +42,7 @@ def worker(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Offer a core or a GPU of this machine to a study that runs on executor join, until it needs it no more.
 
-    Ctrl-C, SIGTERM or the end of the lease has it leave at its next report, with everything saved; a second at once.
+    Ctrl-C, SIGTERM or the end of the lease has it leave at its next report, with all saved; Ctrl-C again at once.
     A worker runs the code that its study sends, and the study trusts what it answers: both must have the same key.
     """
     from headwater.cli.plan_sources import parse_seconds

@@ -110,14 +110,18 @@ class _Keeper:
         return Left.ASKED if self._reason else Left.NO_STUDY
 
     def leave(self, reason: str) -> None:
-        """Leave at the next report of what trains; if that was asked before, now."""
+        """Leave at the next report of what trains."""
         if self._reason:
-            self.hang_up()
             return
         self._reason = reason
         self._has_left.set()
         if self._signed is not None:
             self._signed.send(Frame.LEAVING, reason.encode())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was asked to leave."""
+        return bool(self._reason)
 
     def hang_up(self) -> None:
         """Leave now."""
@@ -223,9 +227,14 @@ def _name_meeting(address: str) -> str:
 
 @contextmanager
 def _asking_to_leave(keeper: _Keeper) -> Iterator[None]:
-    """Have signals and the end of the lease ask the worker to leave; a second signal has it leave at once."""
+    """Have signals and the end of the lease ask the worker to leave; Ctrl-C after that has it leave at once.
+
+    Other signals may come more than once: a scheduler sends them to each process of a job.
+    """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and keeper.is_leaving:
+            keeper.hang_up()
         keeper.leave(f"{signal.Signals(number).name} asked it to")
 
     before = {number: signal.signal(number, on_signal) for number in SIGNALS}
