@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-postgresql examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
+demo test test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql check lint types layers examples docs bench fuzz faults clean
+.PHONY: setup demo test test-postgresql test-slurm check lint types layers examples docs bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,10 @@ test: $(STAMP)
 # The record's tests on a PostgreSQL server too, which is installed if need be and runs for as long as they do.
 test-postgresql: $(STAMP)
 	CI=true .ci/with_postgresql $(BIN)/pytest tests/store
+
+# Studies on a Slurm cluster of two nodes, which is installed if need be and runs for as long as they do.
+test-slurm: $(STAMP)
+	CI=true .ci/with_slurm $(BIN)/pytest tests/execute/test_slurm_executor.py
 
 examples: $(STAMP)
 	$(BIN)/pytest tests/examples

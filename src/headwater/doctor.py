@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from shutil import which
 
 from headwater.errors import HeadwaterError
 from headwater.report.numbers import show_bytes
@@ -119,7 +120,8 @@ def _check_executor() -> Check:
         ray = f"ray {version('ray')} is there"
     except PackageNotFoundError:
         ray = "for clusters: pip install 'headwater[ray]'"
-    return Check(Level.OK, "executor", f"auto: {alone}; {ray}")
+    slurm = "jobs of Slurm can be submitted" if which("sbatch") else "no Slurm"
+    return Check(Level.OK, "executor", f"auto: {alone}; {ray}; {slurm}")
 
 
 def _check_threads() -> Check:

@@ -15,6 +15,7 @@ import torch
 from tests.execute.clusters import await_truth
 from tests.execute.joiners import end_worker, find_port, find_trainer, list_children_of, open_workers, start_worker
 from tests.execute.lab import STUDY, assert_same, count_reports, train
+from torch.utils.data import TensorDataset
 
 import headwater as hw
 from headwater.execute.join_keys import have_key
@@ -192,15 +193,25 @@ def test_a_study_that_nobody_joins_ends_when_its_time_is_over(key_file: Path) ->
     assert "time budget" in str(result.ended_early)
 
 
-def test_a_worker_without_the_files_of_the_study_gets_them_through_the_line(
-    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+@pytest.fixture
+def stranger(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hw.JoinExecutor]:
+    """An executor whose workers see that they have not the files of the study; nothing of it is left with them."""
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "ours"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "theirs"))
     executor = hw.JoinExecutor(key_file=key_file)
     assert executor.list_devices() == []
-    (home,) = (tmp_path / "temporary").glob("*/home")
+    (home,) = (tmp_path / "ours").glob("*/home")
     home.unlink()
+    yield executor
+    executor.close()
+    assert not list((tmp_path / "theirs").glob("headwater-copies-*"))
+
+
+def test_a_worker_without_the_files_of_the_study_gets_them_through_the_line(
+    stranger: hw.JoinExecutor, key_file: Path, tmp_path: Path
+) -> None:
     inputs = torch.randn(3000, 6, dtype=torch.float64)
 
     def train_elsewhere(trial: hw.Trial) -> None:
@@ -216,7 +227,38 @@ def test_a_worker_without_the_files_of_the_study_gets_them_through_the_line(
 
     study = replace(STUDY, train=train_elsewhere, search="pbt", lanes=1, max_epochs=4, storage=tmp_path / "s.db")
     plain = replace(study, executor="inline", storage=None).run(num_trials=4)
-    with open_workers(executor, key_file):
-        result = replace(study, executor=executor).run(num_trials=4)
-    assert_same(result, plain, tolerance=0.0)
+    with open_workers(stranger, key_file):
+        result = replace(study, executor=stranger).run(num_trials=4)
+    assert_same(result, plain)
     assert {report.metrics["is_copy"] for trial in result.trials for report in trial.history} == {1.0}
+
+
+def test_workers_that_share_no_disk_train_a_target_as_ranks(
+    stranger: hw.JoinExecutor, key_file: Path, tmp_path: Path
+) -> None:
+    inputs = torch.randn(1000, 6, dtype=torch.float64)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def wide(trial: hw.Trial) -> None:
+        layers = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+        model = trial.prepare_model(layers.double())
+        loader = trial.prepare_data_loader(TensorDataset(inputs, inputs.sum(1).gt(0).long()), batch_size=500)
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        (seen / str(os.getpid())).touch()
+        for _ in trial.epochs(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+            trial.report(loss=loss)
+
+    surrogate = hw.Surrogate(scale=4, spread="ranks")
+    study = replace(STUDY, train=wide, surrogate=surrogate, lanes=2, max_epochs=2, executor="inline")
+    with open_workers(stranger, key_file):
+        there = replace(study, executor=stranger).run(num_trials=4)
+    assert len([*seen.iterdir()]) == 2
+    here = study.run(num_trials=4)
+    assert there.best.config == here.best.config
+    assert there.best.value("loss") == pytest.approx(here.best.value("loss"), rel=1e-9)

@@ -12,7 +12,18 @@ from headwater.conduct.protocol import Conductor
 from headwater.execute.assigned_worker import AssignedWorker
 from headwater.execute.briefs import Briefs
 from headwater.execute.join_keys import KEY_FILE, have_key
-from headwater.execute.joining import PARTING_S, Entrance, Gone, Joined, JoinedLine, Leaves, Met, News, Said
+from headwater.execute.joining import (
+    PARTING_S,
+    Entrance,
+    Gone,
+    Joined,
+    JoinedLine,
+    Leaves,
+    Met,
+    News,
+    Said,
+    read_address,
+)
 from headwater.execute.serving import QUIET, Idle, Message, Raised, Ready, Told
 from headwater.settings import check_one_of
 from headwater.store import TemporaryFolder
@@ -55,6 +66,7 @@ class JoinExecutor:
         see_to_workers: Callable[[], None] = lambda: None,
     ) -> None:
         check_one_of("kind", kind, ("cpu", "cuda"))
+        read_address(listen)
         self._listen = listen
         self._key_file = key_file
         self._kind = kind
@@ -191,6 +203,8 @@ class JoinExecutor:
             self._lose(worker, conductor, news)
             return True
         if isinstance(news, Leaves):
+            if worker.name in self._leaving:
+                return False
             self._leaving.add(worker.name)
             conductor.hear(Noted(key=NO_KEY, text=f"{worker.name} leaves: {news.reason}", time_s=self._clock()))
             conductor.regroup({worker.name})

@@ -34,6 +34,8 @@ MOST_KNOCKING = 32
 """So many may be about to join at the same time."""
 PARTING_S = 5.0
 """So long may it take until workers have heard that they are needed no more."""
+BREATH_S = 0.1
+"""So long is waited when a connection cannot be taken."""
 EVERYWHERE = ("0.0.0.0", "::")
 SCHEME = "tcp"
 
@@ -131,6 +133,7 @@ class Entrance:
         (self._folder.path / "home").write_text(self._secret)
         self._names: set[str] = set()
         self._naming = threading.Lock()
+        self._is_closed = threading.Event()
         self._knocking = threading.BoundedSemaphore(MOST_KNOCKING)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -138,7 +141,7 @@ class Entrance:
     def url(self) -> str:
         """Where workers join."""
         host, port = self._server.getsockname()[:2]
-        host = socket.getfqdn() if host in EVERYWHERE else host
+        host = socket.gethostname() if host in EVERYWHERE else host
         return f"{SCHEME}://[{host}]:{port}" if ":" in host else f"{SCHEME}://{host}:{port}"
 
     def forget(self, line: JoinedLine) -> None:
@@ -148,6 +151,7 @@ class Entrance:
 
     def close(self) -> None:
         """Let nobody join any more."""
+        self._is_closed.set()
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # or whoever accepts waits on
         self._server.close()
@@ -158,7 +162,7 @@ class Entrance:
             try:
                 sock, _ = self._server.accept()
             except OSError:
-                if self._server.fileno() < 0:
+                if self._is_closed.wait(BREATH_S):  # else too many files are open, or a caller was gone at once
                     return
                 continue
             if self._knocking.acquire(blocking=False):

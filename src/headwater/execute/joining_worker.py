@@ -115,8 +115,7 @@ class _Keeper:
             return
         self._reason = reason
         self._has_left.set()
-        if self._signed is not None:
-            self._signed.send(Frame.LEAVING, reason.encode())
+        self._tell_study()
 
     @property
     def is_leaving(self) -> bool:
@@ -127,6 +126,11 @@ class _Keeper:
         """Leave now."""
         if self._signed is not None:
             self._signed.drop()
+
+    def _tell_study(self) -> None:
+        """Say that it wants to leave, where it does; a signal may come at any point, so that may be said twice."""
+        if self._signed is not None and self._reason:
+            self._signed.send(Frame.LEAVING, self._reason.encode())
 
     def _reach(self) -> socket.socket | None:
         """Connect; None if nobody is there for a while, or it is to leave."""
@@ -147,12 +151,11 @@ class _Keeper:
             return False
         except StudyError as error:
             raise StudyError(f"cannot join {self._offer.url}: {error}") from error
-        self._signed = signed
         try:
             name, has_files = self._introduce(signed)
             self._tell(f"joined {self._offer.url} as {name}")
-            if self._reason:
-                signed.send(Frame.LEAVING, self._reason.encode())
+            self._signed = signed
+            self._tell_study()
             try:
                 return self._pass_on(name, signed)
             finally:
