@@ -197,6 +197,10 @@ class JointConductor:
         lanes = [lane for one in shares for lane in rename_lanes(one.member, one.placement.groups[0].lanes)]
         return frozenset(lane.number for lane in lanes)
 
+    def is_to_end(self) -> bool:
+        """Tell whether all that have anything left are to end now, without a device."""
+        return all(study.is_to_end() or not study.list_lanes() for study in self._studies)
+
     def list_lanes(self) -> list[Lane]:
         """Return the lanes of all studies that wait or train."""
         return [lane for study in self._studies for lane in study.list_lanes()]
