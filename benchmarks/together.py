@@ -21,7 +21,7 @@ from torch import nn
 
 import headwater as hw
 
-SEARCHES = ("random", "tpe", "asha", "hyperband")
+SEARCHES = ("random", "qmc", "tpe", "asha")
 X = torch.randn(512, 16, generator=torch.Generator().manual_seed(0))
 DATA = torch.utils.data.TensorDataset(X, (X[:, :4].sum(1) > 0).long())
 
@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trials", type=int, nargs="+", default=[8, 32])
-    parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--epochs", type=int, default=40)
     asked = parser.parse_args()
     models = {"MLP of width 32": make_mlp, "convolution of 8 channels": make_convolution}
     run_apart(make_studies(make_function(make_mlp, 1), 2), 2)  # whatever is done once in a process

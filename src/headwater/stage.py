@@ -15,7 +15,7 @@ from headwater.conduct.absences import Absences
 from headwater.conduct.identity import create_study, require_same
 from headwater.conduct.limits import Limits
 from headwater.conduct.listeners import Listener
-from headwater.conduct.offering import identify, take_offer
+from headwater.conduct.offering import MADE_OF, identify, take_offer
 from headwater.conduct.points import POINTS, PlacedPoints, place_points
 from headwater.conduct.setup import StudySetup, name_learnt
 from headwater.conduct.study_conductor import StudyConductor
@@ -104,6 +104,12 @@ class OpenStudy:
     def name(self) -> str:
         """What the record calls it."""
         return self._setup.recorder.info.name
+
+    def identify(self, kind: str) -> str | None:
+        """Return what is the same for studies whose groups behave alike on this kind of device; see `offering`."""
+        recorder = self._setup.recorder
+        known = recorder.store.fact(recorder.info.id, MADE_OF)
+        return known if isinstance(known, str) else identify(self._setup.brief, kind)
 
     def finish(self) -> Result:
         """Conclude a run that has come to its end."""

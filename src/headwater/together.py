@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headwater.conduct.joint import JointConductor
 from headwater.conduct.limits import Limits, read_limits
-from headwater.conduct.offering import identify
 from headwater.errors import StudyEnds, StudyError
 from headwater.execute import AutoExecutor, Executor, InlineExecutor, ProcessExecutor
 from headwater.interrupts import stopping_at_interrupt
@@ -18,9 +16,6 @@ from headwater.settings import check_one_of
 from headwater.stage import OpenStudy, RunSettings
 from headwater.study import Study
 from headwater.trials import Result, Silence
-
-if TYPE_CHECKING:
-    from headwater.trials import Brief
 
 ALIKE = ("executor", "devices", "device")
 """What studies that run together have in common."""
@@ -95,7 +90,7 @@ def _open(study: Study, limits: Limits, settings: RunSettings, closing: ExitStac
 
 def _run(opened: Sequence[OpenStudy], executor: Executor, settings: RunSettings) -> None:
     conductors = [one.conductor for one in opened]
-    joint = JointConductor(conductors, [_find_kind(one.brief(one.name), settings) for one in conductors])
+    joint = JointConductor(conductors, [_find_kind(one, settings) for one in opened])
     try:
         with stopping_at_interrupt(joint):
             joint.begin()
@@ -111,8 +106,8 @@ def _run(opened: Sequence[OpenStudy], executor: Executor, settings: RunSettings)
         joint.close()
 
 
-def _find_kind(brief: Brief, settings: RunSettings) -> tuple[object, ...]:
+def _find_kind(opened: OpenStudy, settings: RunSettings) -> tuple[object, ...]:
     """Return what is the same for studies whose lanes may share groups; of a function that cannot be told, its own."""
-    made_of = identify(brief, settings.kind or "")
+    brief, made_of = opened.conductor.brief(opened.name), opened.identify(settings.kind or "")
     function = id(brief.function) if made_of is None else made_of
     return (function, brief.metric, brief.mode, brief.max_epochs, brief.device)

@@ -75,6 +75,8 @@ class Grouper:
     ) -> None:
         learnt = learnt or Learnt()
         self.profiles: list[Profile] = [item.profile for item in learnt.profiles]
+        self.count_beside: Callable[[], int] = lambda: 0
+        """Says how many lanes of other studies wait that may come along in a group."""
         self._num_lanes = num_lanes
         self._tell = tell
         self._record = record
@@ -339,7 +341,8 @@ class Grouper:
         self._seconds_alone |= {lane.number: profile.seconds_alone for lane in bucket}
         if profile.num_lanes > profile.largest:  # more lanes than were measured are taken for better
             return min(profile.num_lanes, len(bucket))
-        smaller = [item for item in profile.measurements if item.num_lanes <= len(bucket)]
+        num_lanes = len(bucket) + self.count_beside()
+        smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
         size, _ = choose_num_lanes(smaller, shares_loading=self._shares_loading, num_workers=self._num_devices)
         return min(profile.num_lanes, size)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from headwater.conduct.joint_events import join_orders, rename_lanes, split_event
 from headwater.conduct.study_conductor import StudyConductor
@@ -60,6 +61,8 @@ class JointConductor:
         self._studies = list(studies)
         pairs = list(zip(studies, kinds, strict=True))
         self._families = [[study for study, other in pairs if other == kind] for kind in dict.fromkeys(kinds)]
+        for study in studies:
+            study.waiting.grouper.count_beside = partial(self._count_beside, study)
         self._shares: dict[int, list[Share]] = {}
         self._stop_reason: str | None = None
 
@@ -123,6 +126,9 @@ class JointConductor:
                 lanes += rename_lanes(family.index(other), other.waiting.list_like(first))
         self._shares[placement.key] = shares
         return replace(placement, study=str(self._families.index(family)), groups=(TrialGroup(lanes=tuple(lanes)),))
+
+    def _count_beside(self, study: StudyConductor) -> int:
+        return sum(other.waiting.num_lanes for other in self._find_family(study) if other is not study)
 
     def _find_mates(self, family: Sequence[StudyConductor], study: StudyConductor) -> list[StudyConductor]:
         return [other for other in family if other is not study and other.list_lanes()]

@@ -138,13 +138,15 @@ class WaitingLanes:
     def take_like(self, lane: Lane, most_lanes: int) -> Work | None:
         """Return lanes that can train in one group with this one of another study, so many at most; None: none can."""
         self._arrange()
-        found = next((group for group in self._groups if self._are_alike(group.lanes[0], lane)), None)
-        if found is None:
+        waiting = [one for group in self._groups for one in group.lanes]
+        alike = [one for one in waiting if self._are_alike(one, lane)][:most_lanes]
+        if not alike:
             return None
-        self._groups.remove(found)
-        self._num_grouped -= len(found)
-        self.add(found.lanes[most_lanes:])
-        return Work(purpose=Purpose.TRAIN, groups=(TrialGroup(lanes=found.lanes[:most_lanes]),))
+        chosen = {one.number for one in alike}
+        cut = [group for group in self._groups if not chosen.isdisjoint(group.numbers)]
+        self._remove(cut)
+        self.add([one for group in cut for one in group.lanes if one.number not in chosen])
+        return Work(purpose=Purpose.TRAIN, groups=(TrialGroup(lanes=tuple(alike)),))
 
     def _are_alike(self, one: Lane, other: Lane) -> bool:
         starts = (one.seed, one.start_epoch), (other.seed, other.start_epoch)
