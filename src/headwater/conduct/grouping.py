@@ -204,12 +204,12 @@ class Grouper:
         _, profile = self._known.get(self.kind_of(lane), (0, None))
         return () if profile is None else profile.measurements
 
-    def prefers_apart(self, lane: Lane, num_lanes: int) -> bool:
-        """Tell whether this many lanes of its kind train faster alone than as a group, if that was measured."""
-        _, profile = self._known.get(self.kind_of(lane), (0, None))
-        if profile is None or profile.largest < 2:
+    def prefers_apart(self, lanes: Sequence[Lane]) -> bool:
+        """Tell whether lanes of a kind that all pause anyway train faster alone than as one, as far as was measured."""
+        _, profile = self._known.get(self.kind_of(lanes[0]), (0, None))
+        if profile is None or profile.largest < 2 or any(lane.until is None for lane in lanes):
             return False
-        smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
+        smaller = [item for item in profile.measurements if item.num_lanes <= len(lanes)]
         return choose_num_lanes(smaller[:1] + smaller[-1:], shares_loading=self._shares_loading)[0] == 1
 
     def part(self, ending: Ending) -> list[TrialGroup]:

@@ -69,6 +69,7 @@ class StudyConductor:
         self._endings = Endings(self._trials, self._waiting, self._log)
         self._devices = RunDevices(setup, self._log.tell)
         self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_devices, self._devices.kinds)
+        self.order_devices, self.close = self._flow.kinds.order, self._log.close
         self._choice = WorkChoice(
             self._find_work, self._waiting, self._flow, self._devices, self._log.tell_devices, spreads=setup.spreads
         )
@@ -114,10 +115,6 @@ class StudyConductor:
         work = self._find_work(take=partial(self._waiting.take_like, lane, most_lanes))
         return self._start(work, devices) if work else None
 
-    def order_devices(self, idle: Sequence[Device]) -> list[Device]:
-        """Return devices with the fastest first, as far as it was seen how fast they are."""
-        return self._flow.kinds.order(idle)
-
     def _start(self, work: Work, devices: tuple[str, ...]) -> Placement:
         placement = Placement(
             key=next(self._setup.keys),
@@ -129,8 +126,8 @@ class StudyConductor:
             num_devices=len(self._devices.names),
             seconds_left=self._setup.limits.seconds_left,
         )
-        is_lent = devices[0] in self._devices.lent
-        self._running[placement.key] = RunningPlacement.start(placement, work, self._clock(), is_lent=is_lent)
+        running = RunningPlacement.start(placement, work, self._clock(), is_lent=devices[0] in self._devices.lent)
+        self._running[placement.key] = running
         self._log.show_phase(work.purpose)
         return placement
 
@@ -221,10 +218,6 @@ class StudyConductor:
         self._devices.end()
         self._log.end()
         self._setup.recorder.flush()
-
-    def close(self) -> None:
-        """Let go of whoever watches, however the run ended."""
-        self._log.close()
 
     def result(self, storage: str) -> Result:
         """Read what the record holds, and add what was measured in this run."""
@@ -342,18 +335,13 @@ class StudyConductor:
 
         A function that starts again forgets its own variables, so that is done only to trials which pause anyway.
         """
-        if not running.num_epochs or not (running.regrouping or self._prefers_apart(running, staying)):
+        if not running.num_epochs or (running.regrouping is None and not 0 < len(staying) < len(running.group)):
             return []  # without epochs, it would start anew
         lanes = [self._trials.lanes[number] for number in staying]
+        if running.regrouping is None and not self._waiting.grouper.prefers_apart(lanes):
+            return []
         running.loners = [replace(lane, start_epoch=running.epoch) for lane in lanes]
         return list(staying)
-
-    def _prefers_apart(self, running: RunningGroup, staying: Sequence[int]) -> bool:
-        """Tell whether lanes that pause anyway are so few by now that each trains faster alone."""
-        if not 0 < len(staying) < len(running.group):
-            return False
-        is_pausing = all(self._trials.lanes[number].until is not None for number in staying)
-        return is_pausing and self._waiting.grouper.prefers_apart(running.group.lanes[0], len(staying))
 
     def _hear_saved(self, running: RunningPlacement, group: RunningGroup, event: Saved) -> Order | None:
         group.saved_s += event.seconds
