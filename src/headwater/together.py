@@ -30,9 +30,8 @@ def run_together(
 ) -> list[Result]:
     """Run several studies on one set of devices, and return what came of each.
 
-    Studies of the same function, space, metric and seed train as lanes of common groups: what two of them train takes
-    about as long as the larger one alone where lanes pay. All others take turns on the devices. Each keeps its own
-    record, searches by itself, and has the trials that it would have alone. They train in this process or in processes
+    Studies of the same function, space, metric and seed train as lanes of common groups. All others take turns on the
+    devices. Each keeps its own record, searches by itself, and has the trials that it would have alone. They train in this process or in processes
     of this machine, without packs.
 
     Args:
