@@ -31,8 +31,8 @@ def run_together(
     """Run several studies on one set of devices, and return what came of each.
 
     Studies of the same function, space, metric and seed train as lanes of common groups. All others take turns on the
-    devices. Each keeps its own record, searches by itself, and has the trials that it would have alone. They train in this process or in processes
-    of this machine, without packs.
+    devices. Each keeps its own record, searches by itself, and has the trials that it would have alone. They train in
+    this process or in processes of this machine, without packs.
 
     Args:
         studies: With the same `executor`, `device` and `devices`, and without surrogates.
