@@ -5,8 +5,7 @@ something is left: 8 users submit 60 studies while the service, runners, steward
 database are killed 100 times at drawn moments, in pieces of some minutes. All that happened is kept in
 `DIR/rows.jsonl`, and between two pieces the service is down while its studies go on. The service has another number of
 devices each time it is started. Every study's trials are compared with those of `headwater run` on the same file, whose
-training draws random numbers, carries momentum, and notices itself if it runs twice at the same time. The table goes to
-standard output as Markdown.
+training draws random numbers, carries momentum, and notices itself if it runs twice at the same time.
 """
 
 import argparse

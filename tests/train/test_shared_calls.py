@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.train import rank_tasks
+from tests.train import rank_models, rank_tasks
 from tests.train.lab import Notebook, open_lanes, require_equal_states, run_alone
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -93,14 +93,14 @@ def test_memory_is_that_of_a_micro_batch() -> None:
 
 
 def test_the_users_model_is_as_it_was_after_the_run() -> None:
-    model = rank_tasks.make_mlp()
+    model = rank_models.make_mlp()
     weights = copy.deepcopy(model.state_dict())
 
     def train(trial: Trial) -> None:
         prepared = trial.prepare_model(model)
         assert prepared is model
         optimizer = trial.prepare_optimizer("SGD", prepared, lr=0.1)
-        prepared(torch.randn(8, 4, dtype=rank_tasks.DOUBLE)).sum().backward()
+        prepared(torch.randn(8, 4, dtype=rank_models.DOUBLE)).sum().backward()
         optimizer.step()
         trial.report(loss=1.0)
 
@@ -110,13 +110,13 @@ def test_the_users_model_is_as_it_was_after_the_run() -> None:
 
 
 def test_copies_of_a_model_compute_by_themselves() -> None:
-    model = rank_tasks.make_mlp()
+    model = rank_models.make_mlp()
     share(model)
     twin = copy.deepcopy(model)
     assert twin._compiled_call_impl is None
     with torch.no_grad():
         next(twin.parameters()).zero_()
-    x = torch.randn(8, 4, dtype=rank_tasks.DOUBLE)
+    x = torch.randn(8, 4, dtype=rank_models.DOUBLE)
     assert not torch.equal(twin.eval()(x), model.eval()(x))
 
 
@@ -278,7 +278,7 @@ def test_batches_of_a_users_own_sampler_are_divided() -> None:
     batches = [[0, 5, 7, 2, 9, 1], [3, 4, 6, 8, 10, 11, 12]]
 
     def train(trial: Trial) -> None:
-        model = trial.prepare_model(rank_tasks.make_mlp())
+        model = trial.prepare_model(rank_models.make_mlp())
         optimizer = trial.prepare_optimizer("SGD", model, lr=0.1)
         for _ in trial.epochs(2):
             for x, y in trial.prepare_data_loader(DataLoader(data, batch_sampler=batches)):
