@@ -25,7 +25,20 @@ def train(trial):
 study = hw.Study(train, space={"lr": hw.grid([0.1, 0.2, 0.3, 0.4])}, metric="loss", lanes=1, executor="inline")
 """
 WITHOUT_TABLE = {
-    *("dashboard", "export", "logs", "mirror", "pause", "plot", "priority", "rename", "report", "serve", "stop"),
+    *(
+        "dashboard",
+        "export",
+        "logs",
+        "mirror",
+        "pause",
+        "plot",
+        "priority",
+        "rename",
+        "report",
+        "serve",
+        "stop",
+        "worker",
+    ),
 }
 """`export` has formats of its own, a dashboard, a figure, a log and a report are looked at; the others print a line."""
 

@@ -38,6 +38,7 @@ def open_cluster(temporary: Path | None = None) -> Iterator[Any]:  # Any: Ray ha
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         if temporary is not None:
             patch.setenv("TMPDIR", str(temporary))
+            patch.setenv("RAY_TMPDIR", "/tmp")  # its sockets bear no long path
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
         cluster = Cluster(initialize_head=True, head_node_args=head | {"_system_config": QUICK_TO_NOTICE})
         try:
