@@ -19,7 +19,19 @@ from headwater.space import Space
 from headwater.train import Trial
 from headwater.train.profiling import profile_lanes
 from headwater.train.running import TrainingSetup, run_group
-from headwater.trials import Ending, Lane, Learnt, Measured, Measurement, Outcome, Profile, Purpose, Question, Recipe
+from headwater.trials import (
+    Ending,
+    KindProfile,
+    Lane,
+    Learnt,
+    Measured,
+    Measurement,
+    Outcome,
+    Profile,
+    Purpose,
+    Question,
+    Recipe,
+)
 from headwater.trials.recipes import Key
 
 
@@ -242,6 +254,20 @@ def test_the_number_of_lanes_is_measured_once_where_none_is_given() -> None:
     assert profile.label == "all trials"
     assert study.grouper.seconds_alone(open_lanes({0: {"lr": 0.001}})[0]) == profile.seconds_alone
     assert "lanes in a group (all trials)" in study.remarks[0][0]
+
+
+def test_fewer_lanes_than_were_measured_as_one_train_as_one_too() -> None:
+    sizes = (
+        Measurement(num_lanes=1, seconds_per_lane_step=0.4),
+        Measurement(num_lanes=16, seconds_per_lane_step=0.07),
+    )
+    profile = Profile(num_lanes=16, reason="", measurements=sizes)
+    learnt = Learnt(profiles=(KindProfile(kind=(), num_asked=16, profile=profile),))
+    grouper = Grouper(None, lambda text, lanes: None, lambda profile: None, learnt=learnt)
+    lanes = open_lanes({number: {"lr": 0.1} for number in range(8)})
+    groups, unknown = grouper.sort(lanes)
+    assert [len(group) for group in groups] == [8]
+    assert not unknown
 
 
 def test_what_the_code_asks_for_while_it_is_measured_is_learnt_too() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.plan import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying, share_lanes
+from headwater.plan import (
+    MAX_LANES,
+    USUAL_LANES,
+    choose_num_lanes,
+    count_wanted,
+    is_worth_trying,
+    know_sizes,
+    share_lanes,
+)
 from headwater.trials import Measurement
 
 
@@ -20,6 +28,20 @@ def test_beside_others_smaller_groups_are_preferred() -> None:
     sizes = measured(1.0, 0.7, 0.57, 0.55, 0.5)
     assert choose_num_lanes(sizes)[0] == 16
     assert choose_num_lanes(sizes, num_workers=2)[0] == 4
+
+
+def test_a_size_between_two_that_were_measured_costs_what_lies_between() -> None:
+    sizes = [
+        Measurement(num_lanes=1, seconds_per_lane_step=1.0, loading_s=0.2),
+        Measurement(num_lanes=9, seconds_per_lane_step=1.0 / 3, peak_bytes=90, loading_s=0.4),
+    ]
+    alone, between = know_sizes(sizes, 5)
+    assert alone is sizes[0]
+    assert (between.num_lanes, between.peak_bytes) == (5, 90)
+    assert (between.num_lanes * between.seconds_per_lane_step, between.loading_s) == pytest.approx((2.0, 0.3))
+    assert know_sizes(sizes, 1) == sizes[:1]
+    assert know_sizes(sizes, 9) == know_sizes(sizes, 20) == sizes
+    assert know_sizes([], 4) == []
 
 
 def test_a_group_that_gains_nothing_is_not_made() -> None:

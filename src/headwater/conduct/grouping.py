@@ -17,6 +17,7 @@ from headwater.plan import (
     describe_bucket,
     halve_group,
     kind_of,
+    know_sizes,
     share_lanes,
 )
 from headwater.plan.buckets import Bucket, choose_cuts
@@ -209,8 +210,8 @@ class Grouper:
         _, profile = self._known.get(self.kind_of(lanes[0]), (0, None))
         if profile is None or profile.largest < 2 or any(lane.until is None for lane in lanes):
             return False
-        smaller = [item for item in profile.measurements if item.num_lanes <= len(lanes)]
-        return choose_num_lanes(smaller[:1] + smaller[-1:], shares_loading=self._shares_loading)[0] == 1
+        known = know_sizes(profile.measurements, len(lanes))
+        return choose_num_lanes(known[:1] + known[-1:], shares_loading=self._shares_loading)[0] == 1
 
     def part(self, ending: Ending) -> list[TrialGroup]:
         """Learn from a group that could not run to its end as one; return its lanes as groups that are to stay so.
@@ -342,8 +343,8 @@ class Grouper:
         if profile.num_lanes > profile.largest:  # more lanes than were measured are taken for better
             return min(profile.num_lanes, len(bucket))
         num_lanes = len(bucket) + self.count_beside()
-        smaller = [item for item in profile.measurements if item.num_lanes <= num_lanes]
-        size, _ = choose_num_lanes(smaller, shares_loading=self._shares_loading, num_workers=self._num_devices)
+        known = know_sizes(profile.measurements, num_lanes)
+        size, _ = choose_num_lanes(known, shares_loading=self._shares_loading, num_workers=self._num_devices)
         return min(profile.num_lanes, size)
 
     def _lenders(self, num_lanes: int) -> list[Profile]:

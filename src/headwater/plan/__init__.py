@@ -10,7 +10,7 @@ from headwater.plan.grouping import (
     kind_of,
     share_lanes,
 )
-from headwater.plan.lanes import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying
+from headwater.plan.lanes import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying, know_sizes
 from headwater.plan.packing import (
     NUM_AHEAD,
     Distance,
@@ -45,6 +45,7 @@ __all__ = [
     "halve_group",
     "is_worth_trying",
     "kind_of",
+    "know_sizes",
     "measure_distance",
     "measure_trust",
     "order_by_merit",

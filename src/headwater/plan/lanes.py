@@ -60,6 +60,31 @@ def choose_num_lanes(
     return chosen.num_lanes, f"{gain:.1f} times as fast per step as separate training, the best size{limited}"
 
 
+def know_sizes(measurements: Sequence[Measurement], num_lanes: int) -> list[Measurement]:
+    """Return what is known of groups of at most so many lanes: what was measured, and of that many what lies between.
+
+    A step of a whole group is taken to cost more with each lane, evenly from one size that was measured to the next.
+    """
+    smaller = [item for item in measurements if item.num_lanes <= num_lanes]
+    larger = [item for item in measurements if item.num_lanes > num_lanes]
+    if not smaller or not larger:
+        return smaller
+    below = max(smaller, key=lambda item: item.num_lanes)
+    above = min(larger, key=lambda item: item.num_lanes)
+    return smaller if below.num_lanes == num_lanes else [*smaller, _interpolate(below, above, num_lanes)]
+
+
+def _interpolate(below: Measurement, above: Measurement, num_lanes: int) -> Measurement:
+    share = (num_lanes - below.num_lanes) / (above.num_lanes - below.num_lanes)
+    steps = [item.num_lanes * item.seconds_per_lane_step for item in (below, above)]
+    return Measurement(
+        num_lanes=num_lanes,
+        seconds_per_lane_step=(steps[0] + share * (steps[1] - steps[0])) / num_lanes,
+        peak_bytes=above.peak_bytes,
+        loading_s=below.loading_s + share * (above.loading_s - below.loading_s),
+    )
+
+
 def _cost(measurement: Measurement, shares_loading: bool) -> float:
     return max(measurement.computing_s, 1e-9) if shares_loading else measurement.seconds_per_lane_step
 
