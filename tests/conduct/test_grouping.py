@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from tests.train.lab import Notebook, open_lanes
 from torch import nn
 
-from headwater.conduct.grouping import MAX_FORKS, Grouper
+from headwater.conduct.grouping import MAX_FORKS, MOST_BESIDE, Grouper
 from headwater.conduct.packing import Packer
 from headwater.conduct.waiting import WaitingLanes
 from headwater.plan import MAX_LANES
@@ -256,14 +257,28 @@ def test_the_number_of_lanes_is_measured_once_where_none_is_given() -> None:
     assert "lanes in a group (all trials)" in study.remarks[0][0]
 
 
+def know(profile: Profile) -> Grouper:
+    """Return a grouper that goes by what an earlier study has measured."""
+    learnt = Learnt(profiles=(KindProfile(kind=(), num_asked=profile.largest, profile=profile),))
+    return Grouper(None, lambda text, lanes: None, lambda profile: None, learnt=learnt)
+
+
+def test_lanes_of_other_studies_may_come_along_where_the_largest_size_was_the_best() -> None:
+    sizes = [Measurement(num_lanes=size, seconds_per_lane_step=0.4 / size) for size in (1, 8)]
+    (lane,) = open_lanes({0: {"lr": 0.1}})
+    best = Profile(num_lanes=8, reason="", measurements=tuple(sizes))
+    worse = Measurement(num_lanes=16, seconds_per_lane_step=0.3)
+    assert know(best).count_most(lane) == MOST_BESIDE * 8
+    assert know(replace(best, measurements=(*sizes, worse))).count_most(lane) == 8
+    assert know(replace(best, num_lanes=1)).count_most(lane) == 1
+
+
 def test_fewer_lanes_than_were_measured_as_one_train_as_one_too() -> None:
     sizes = (
         Measurement(num_lanes=1, seconds_per_lane_step=0.4),
         Measurement(num_lanes=16, seconds_per_lane_step=0.07),
     )
-    profile = Profile(num_lanes=16, reason="", measurements=sizes)
-    learnt = Learnt(profiles=(KindProfile(kind=(), num_asked=16, profile=profile),))
-    grouper = Grouper(None, lambda text, lanes: None, lambda profile: None, learnt=learnt)
+    grouper = know(Profile(num_lanes=16, reason="", measurements=sizes))
     lanes = open_lanes({number: {"lr": 0.1} for number in range(8)})
     groups, unknown = grouper.sort(lanes)
     assert [len(group) for group in groups] == [8]

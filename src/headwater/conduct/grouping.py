@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from headwater.plan import (
+    USUAL_LANES,
     bucket_lanes,
     choose_num_lanes,
     count_wanted,
@@ -45,6 +46,8 @@ NUM_LENDERS = 2
 """So many kinds of trials must have been measured before another that costs about as much goes by one of them."""
 ALIKE = 2.0
 """How far apart the times of a step may be of trials that cost about the same."""
+MOST_BESIDE = 4
+"""How many times as large as the largest group that was tried one may be with lanes of other studies."""
 MAX_FORKS = 2
 """How often lanes that compute different answers are sorted by them and started again before they train apart."""
 
@@ -151,12 +154,17 @@ class Grouper:
         return True
 
     def count_most(self, lane: Lane) -> int:
-        """Return how many lanes like this one a group may have, as far as that is known."""
+        """Return how many lanes like this one a group may have, as far as that is known.
+
+        Where the largest size that was tried is the best, more are taken for better: there were no more to try.
+        """
         if self._apart is not None:
             return 1
         kind = self.kind_of(lane)
         _, profile = self._known.get(kind, (0, None))
         most = self._num_lanes or (1 if profile is None else profile.num_lanes)
+        if self._num_lanes is None and profile is not None and 1 < most >= profile.largest:
+            most = max(most, min(MOST_BESIDE * most, USUAL_LANES))
         return int(min(most, self._find_limit(kind)))
 
     def take_ways(self, ways: Sequence[ChosenWay]) -> None:
