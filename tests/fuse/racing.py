@@ -118,7 +118,7 @@ class Race:
 
     def narrow(self, optimizer: LaneOptimizer, places: Sequence[int]) -> None:
         self.roster.narrow(places)
-        narrow_model(self.model, places)
+        narrow_model(self.model, places, self.roster)
         optimizer.narrow(places)
         self.solos = [self.solos[place] for place in places]
         self.solo_optimizers = [self.solo_optimizers[place] for place in places]

@@ -252,7 +252,7 @@ def test_lanes_may_leave_and_a_copy_of_the_model_follows() -> None:
         before = kept[0](X)  # type: ignore[index]  # a Sequential
         mode.roster.narrow([1, 3, 4])
         with torch._C.DisableTorchFunction():
-            narrow_model(fused, [1, 3, 4])
+            narrow_model(fused, [1, 3, 4], mode.roster)
         answers = fused(X), kept[2](kept[1](before))  # type: ignore[index]  # a Sequential
     for answer in answers:
         for lane, own in enumerate([1, 3, 4]):
@@ -263,8 +263,10 @@ def test_a_narrowed_model_has_the_choices_of_the_lanes_that_stay() -> None:
     models = build(stacked, [nn.ReLU(), nn.Tanh(), nn.GELU()])
     expected = [model(X) for model in models]
     fused = fuse_models(models)
-    narrow_model(fused, [1, 2])
-    with make_mode(2):
+    mode = make_mode(3)
+    mode.roster.narrow([1, 2])
+    narrow_model(fused, [1, 2], mode.roster)
+    with mode:
         torch.testing.assert_close(stack_of(fused(X)), torch.stack(expected[1:]))
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.choices import LaneChoice, insert_choices, refusal
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, stack_of, swap
+from headwater.fuse.functorch import is_lane_tensor, num_holders, num_uses, stack_of
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
-from headwater.fuse.targets import hand_over
+from headwater.fuse.targets import narrow
 
 
 def fuse_models(models: Sequence[nn.Module], roster: Roster | None = None, swaps: Swaps | None = None) -> nn.Module:
@@ -42,14 +42,10 @@ def repeat_model(model: nn.Module, num_lanes: int, swaps: Swaps | None = None) -
     return _stack([model] * num_lanes, swaps or Swaps())
 
 
-def narrow_model(model: nn.Module, places: Sequence[int]) -> None:
-    """Keep the lanes at these places; whoever holds a parameter of the model sees the narrowed one."""
-    for tensor in {id(tensor): tensor for tensor in _tensors(model).values()}.values():
-        stack = stack_of(tensor)
-        kept = stack.detach()[list(places)].requires_grad_(stack.requires_grad)
-        if stack.requires_grad:
-            hand_over(stack, kept, list(places))
-        swap(tensor, lanes_of(kept))
+def narrow_model(model: nn.Module, places: Sequence[int], roster: Roster) -> None:
+    """Keep the lanes at these places, as the roster does now; whoever holds a parameter of the model sees it so."""
+    for tensor in _tensors(model).values():
+        narrow(tensor, roster)
     for module in model.modules():
         if isinstance(module, LaneChoice):
             module.narrow(places)

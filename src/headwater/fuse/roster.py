@@ -13,6 +13,7 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
 from headwater.errors import CannotFuseError, LanesPart
+from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.users_code import is_library
 from headwater.space import Config
@@ -67,6 +68,7 @@ class Roster:
         self.numbers: Sequence[int] = self.members
         """The number of the trial in each lane, by its place in the group as it started."""
         self.kept = KeptFiles()
+        self.memory = NarrowedMemory()
         self.question: Question | None = None
         self.shortage = ""
         """The traceback of the call in which memory ran out; the lanes must be fewer then."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, stack_of, swap
+from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 
@@ -117,24 +118,28 @@ def narrow(tensor: Tensor, roster: Roster) -> None:
     if not is_lane_tensor(tensor):
         return
     stack = stack_of(tensor)
-    if stack.shape[0] == len(roster):
-        return
-    places = roster.places_since(stack.shape[0])
-    swap(tensor, lanes_of(_kept(stack, places)))
+    while stack.shape[0] != len(roster):
+        stack = _keep(stack, roster.places_since(stack.shape[0]), roster.memory)
+        swap(tensor, lanes_of(stack))
 
 
-def _kept(stack: Tensor, places: list[int]) -> Tensor:
-    if not stack.requires_grad or not stack.is_leaf:
-        return stack[places]
-    kept = stack.detach()[places].requires_grad_()
-    hand_over(stack, kept, places)
-    return kept
+def _keep(stack: Tensor, places: list[int], memory: NarrowedMemory) -> Tensor:
+    kept, places = memory.keep(stack, places)
+    if not stack.requires_grad:
+        return kept
+    if stack.is_leaf:
+        kept.requires_grad_()
+        _hand_over(stack, kept, places, memory)
+        return kept
+    grown = stack[places]
+    grown.data = kept
+    return grown
 
 
-def hand_over(stack: Tensor, heir: Tensor, places: list[int]) -> None:
+def _hand_over(stack: Tensor, heir: Tensor, places: list[int], memory: NarrowedMemory) -> None:
     """Give the heir the gradient and the hooks; a graph from before sends it the gradients that come late."""
     if stack.grad is not None:
-        heir.grad, stack.grad = stack.grad[places], None
+        heir.grad, stack.grad = memory.keep(stack.grad, places)[0], None
     heir._backward_hooks, stack._backward_hooks = stack._backward_hooks, None
     heir._post_accumulate_grad_hooks = stack._post_accumulate_grad_hooks
     stack._post_accumulate_grad_hooks = None  # type: ignore[assignment]  # None is what a tensor starts with

@@ -313,7 +313,7 @@ class LaneEngine:
         for part in (*self._optimizers, *self._schedulers):
             part.narrow(places)
         with torch._C.DisableTorchFunction():
-            narrow_model(nn.ModuleList(self._models), places)  # as one, for they may share parts
+            narrow_model(nn.ModuleList(self._models), places, self._roster)  # as one, for they may share parts
             for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
                 narrow(param, self._roster)  # those that belong to no model
 
