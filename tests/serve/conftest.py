@@ -30,7 +30,7 @@ FLAGS = [
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, this thread has an event loop, and others can have none
 def browser() -> Iterator[Browser]:
     if which(BROWSER) is None and not os.environ.get("CI"):
         pytest.skip(f"there is no {BROWSER}; apt-get install chromium")
@@ -148,8 +148,10 @@ def open_view(page: Page, url: str, view: str) -> None:
         page.wait_for_selector(".view .bar-row, .view .empty-title:not(:text('Computing'))")
 
 
-def count_painted(page: Page) -> list[int]:
-    """Return for each canvas how many of its pixels have something on them."""
+def count_painted(page: Page, num_canvases: int | None = None) -> list[int]:
+    """Return for each canvas how many of its pixels have something on them, as soon as there are so many."""
+    if num_canvases is not None:
+        page.wait_for_function("(number) => document.querySelectorAll('canvas').length === number", arg=num_canvases)
     page.wait_for_function("() => Array.from(document.querySelectorAll('canvas')).every((one) => one.width > 0)")
     found = page.evaluate(
         """() => new Promise((tell) => requestAnimationFrame(() => setTimeout(() => tell(
