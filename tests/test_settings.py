@@ -71,7 +71,10 @@ STUDY_CASES = [
     ("storage='nowhere/study.db'", "there is no directory"),
     ("storage='/proc/study.db'", "/proc/study.db"),
     ("storage='mysql://host/name'", "cannot hold a record"),
-    ("executor=None", "executor is None; it must be one of 'auto', 'inline', 'processes', 'ray', or an executor"),
+    (
+        "executor=None",
+        "executor is None; it must be one of 'auto', 'inline', 'processes', 'ray', 'join', 'slurm', or an executor",
+    ),
     ("executor='cloud'", "executor is 'cloud'"),
     ("executor=hw.ProcessExecutor", "executor is"),
     ("executor=hw.ProcessExecutor(0)", "num_workers is 0; it must be a whole number of at least 1"),

@@ -127,9 +127,10 @@ def test_a_brush_on_an_axis_filters_every_view(page: Page, plain_url: str) -> No
 def test_the_configuration_is_copied_as_python(page: Page, plain_url: str) -> None:
     open_view(page, plain_url, "trial/4")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.bring_to_front()
+    page.evaluate("() => navigator.clipboard.writeText('')")
     page.click("button:has-text('Python')")
-    page.wait_for_selector("button:has-text('Copied')")
-    copied = page.evaluate("() => navigator.clipboard.readText()")
+    copied = page.wait_for_function("() => navigator.clipboard.readText()").json_value()
     assert eval(copied) == {"lr": 10 ** (-4 + 4 * 4 / 24), "opt": {"name": "AdamW"}}  # noqa: S307 - what we wrote
 
 
