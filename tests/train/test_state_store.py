@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,6 +32,13 @@ def test_a_state_comes_back_from_every_kind_of_place(tmp_path: Path, url: str) -
     assert loaded.epoch == 5
     assert StateStore(place).load(4, 3).epoch == 3
     assert torch.equal(loaded.models[0]["weight"], STATE.models[0]["weight"])
+
+
+def test_numbers_of_numpy_come_back_as_numbers() -> None:
+    group = {"nesterov": np.bool_(True), "lr": np.float64(0.1), "momentum": np.float32(0.9), "step": np.int64(3)}
+    state = LaneState(3, optimizers=[{"param_groups": [group]}])
+    (loaded,) = decode_state(encode_state(state, "mine", 0), "mine", 0).optimizers
+    assert loaded["param_groups"] == [{"nesterov": True, "lr": 0.1, "momentum": float(np.float32(0.9)), "step": 3}]
 
 
 def test_a_state_that_is_not_there_is_explained(tmp_path: Path) -> None:

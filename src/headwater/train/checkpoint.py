@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -60,6 +61,8 @@ def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
     """Turn a state dict into JSON, putting its tensors aside; what JSON lacks gets a tag."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.bool_ | np.integer | np.floating):  # np.float64 alone is a float
+        return value.item()
     if isinstance(value, Tensor) and value.is_complex():  # not all of which safetensors knows
         tensors[path] = torch.view_as_real(value.detach().resolve_conj().contiguous()).clone()
         return {"$complex": path}
