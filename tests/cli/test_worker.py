@@ -34,8 +34,9 @@ def test_without_an_address_it_says_where_to_find_one() -> None:
 
 def test_a_study_that_is_not_there_is_looked_for_and_given_up(key_file: Path) -> None:
     result = call("--join", f"tcp://127.0.0.1:{find_port()}", "--key-file", str(key_file), "--patience", "0.2s")
-    assert result.exit_code == 0
-    assert "there is no study at the address any more" in result.output
+    assert result.exit_code == 2
+    assert "no study answers at tcp://127.0.0.1:" in result.output
+    assert "--patience" in result.output
 
 
 def test_a_worker_with_another_key_is_refused(key_file: Path) -> None:

@@ -54,7 +54,7 @@ def worker(  # noqa: PLR0913 - one parameter for each option
             _print_manifest(manifest, join, image, device, workers)
             return
         from headwater.execute.join_keys import KEY_FILE, read_key
-        from headwater.execute.joining_worker import Offer, work_for_study
+        from headwater.execute.joining_worker import Left, Offer, work_for_study
 
         offer = Offer(
             url=join,
@@ -64,6 +64,11 @@ def worker(  # noqa: PLR0913 - one parameter for each option
             patience_s=parse_seconds(patience),
         )
         left = work_for_study(offer, lambda text: open_err().print(escape(text), soft_wrap=True))
+        if left is Left.NO_STUDY:
+            raise StudyError(
+                f"no study answers at {join}, and none did for {patience}; check the address that a study with "
+                "--executor join prints, and that this machine reaches it, or wait longer with --patience 5m"
+            )
         open_err().print(f"left: {left.value}", soft_wrap=True)
 
 

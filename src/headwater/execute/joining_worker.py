@@ -40,7 +40,7 @@ class Left(Enum):
     """Why a worker has ended."""
 
     NEEDED_NO_MORE = "the study needs it no more"
-    NO_STUDY = "there is no study at the address any more"
+    NO_STUDY = "no study answers at the address"
     ASKED = "it was asked to leave"
 
 
