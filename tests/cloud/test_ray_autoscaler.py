@@ -60,6 +60,17 @@ def test_a_node_that_is_released_is_charged_until_ray_has_ended_it(autoscaler: A
     assert autoscaler.asked == []
 
 
+def test_a_node_that_is_there_already_is_asked_for_until_it_is_released(autoscaler: Autoscaler) -> None:
+    autoscaler.there = ["a"]
+    cluster = AutoscaledCluster(autoscaler.ask, autoscaler.look, num_devices=4)
+    cluster.start("mine")
+    (node,) = cluster.list_nodes()
+    assert autoscaler.asked == [{"CPU": 4}]
+    cluster.release([node])
+    cluster.list_nodes()
+    assert autoscaler.asked == []
+
+
 def test_nothing_is_asked_of_an_autoscaler_that_nothing_was_asked_of(autoscaler: Autoscaler) -> None:
     autoscaler.asked = [{"CPU": 99}]
     AutoscaledCluster(autoscaler.ask, autoscaler.look).close()

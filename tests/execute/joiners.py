@@ -8,12 +8,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.execute.clusters import await_truth
 
 import headwater as hw
+
+AGAIN_S = 0.2
+"""So long is waited before a worker is asked again to leave."""
 
 
 def start_worker(url: str, key_file: Path, *options: str, log: Path | None = None) -> subprocess.Popen[bytes]:
@@ -24,11 +27,11 @@ def start_worker(url: str, key_file: Path, *options: str, log: Path | None = Non
 
 
 def end_worker(worker: subprocess.Popen[bytes]) -> None:
-    """End a worker and what it has started, however it stands."""
-    if worker.poll() is None:
-        worker.send_signal(signal.SIGTERM)
-        worker.send_signal(signal.SIGINT)  # and the second asks for the end at once
-        worker.wait()
+    """End a worker and what it has started: the first Ctrl-C asks for it, a second has it leave now."""
+    while worker.poll() is None:
+        worker.send_signal(signal.SIGINT)  # two at once would count as one
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(AGAIN_S)
 
 
 @contextmanager

@@ -91,8 +91,8 @@ def test_the_autoscaler_is_asked_for_what_the_plan_gives_each_stage(address: str
     study = replace(STUDY, search=SHA(reduction=3), lanes=1, max_epochs=4, storage=tmp_path / "study.db")
     executor = hw.ElasticExecutor(cluster, JOB, deadline_s=DEADLINE_S)
     result = replace(study, executor=executor).run(num_trials=4)
-    assert asked[0] == 2
-    assert 1 in asked[1:]
+    assert 2 in asked  # before it, what earlier tests have left there
+    assert 1 in asked[asked.index(2) :]
     assert asked[-1] == 0
     assert_same(result, replace(study, storage=None).run(num_trials=4), tolerance=0.0)
     assert result.spending is not None

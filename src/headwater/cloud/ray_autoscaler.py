@@ -53,7 +53,10 @@ class AutoscaledCluster:
         return self._address
 
     def list_nodes(self) -> list[Node]:
-        """Return the nodes that Ray has, those that are to go among them, and those that were asked for."""
+        """Return the nodes that Ray has, those that are to go among them, and those that were asked for.
+
+        What is there already is asked for too, or the autoscaler would end it between two placements.
+        """
         there = {node.id: node for node in self._look()}
         self._released &= there.keys()
         now_s = self._clock()
@@ -65,8 +68,10 @@ class AutoscaledCluster:
             replace(node, state=NodeState.ENDING) if name in self._released else node
             for name, node in self._seen.items()
         ]
-        num_missing = self._num_wanted - sum(node.state is NodeState.RUNNING for node in nodes)
-        return nodes + [self._await(number) for number in range(num_missing)]
+        num_held = sum(node.state is NodeState.RUNNING for node in nodes)
+        if num_held > self._num_wanted:
+            self._want(num_held)
+        return nodes + [self._await(number) for number in range(self._num_wanted - num_held)]
 
     def launch(self, count: int, *, on_demand: bool = False) -> int:
         """Ask for so many more than there are; whether they are spot instances is for the autoscaler to say."""
