@@ -99,8 +99,6 @@ def test_one_process_says_what_to_do_for_more() -> None:
     with start("--executor", "inline"):
         assert json.loads(invoke("--json").stdout)["devices"][0]["device"] == "cpu:0"
         assert "resume it with --executor processes" in refuse("add")
-        assert CliRunner().invoke(app, ["stop"]).exit_code == 0
-        assert "was asked to stop by" in refuse("add", "2")
 
 
 @pytest.fixture
@@ -174,3 +172,10 @@ def test_a_study_that_has_ended_has_no_devices() -> None:
 def test_without_a_record_nothing_is_made(place: Path) -> None:
     assert str(place / "headwater.db") in refuse("add")
     assert list(place.glob("*.db")) == []
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_study_that_was_asked_to_stop_needs_no_other_devices() -> None:
+    show_devices(DevicePool(names=("cpu:0",)))
+    assert CliRunner().invoke(app, ["stop"]).exit_code == 0
+    assert "was asked to stop by" in refuse("add", "2")
