@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.stalls import LentStage, StallPage
 
+pytestmark = pytest.mark.timeout(600)  # what trains in bubbles gives way to all else on a busy machine
+
 STUDY = """
 import os
 import headwater as hw

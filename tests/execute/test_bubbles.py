@@ -18,6 +18,8 @@ from headwater.stalls import LentStage, StallPage
 from headwater.store import open_store
 from headwater.trials import Report
 
+pytestmark = pytest.mark.timeout(600)  # what trains in bubbles gives way to all else on a busy machine
+
 
 def lend(folder: Path, stage: int = 0, memory_bytes: int | None = None) -> StallPage:
     """Lend a stage of a pipeline that this process stands for; it waits all the time."""
