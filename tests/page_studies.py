@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from headwater.store import Batch, Note, StudyInfo, Transition, open_store
@@ -33,7 +34,13 @@ SPENT = Spending(
 )
 
 
-def write_plain(path: Path, num_trials: int = 24, num_epochs: int = 5, name: str = "plain") -> None:
+def write_plain(
+    path: Path,
+    num_trials: int = 24,
+    num_epochs: int = 5,
+    name: str = "plain",
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """A study of a search with rungs: a third of the trials go on at epoch 2; one trial fails."""
     begin = 1_790_000_000.0
     ticks = iter(range(10**9))
@@ -42,7 +49,7 @@ def write_plain(path: Path, num_trials: int = 24, num_epochs: int = 5, name: str
         {"key": "opt.name", "kind": "domain", "text": "choice(['SGD', 'AdamW'])", "num_values": 2},
     ]
     with open_store(path, clock=lambda: begin + 0.25 * next(ticks)) as store:
-        settings = {"num_trials": num_trials, "search": "asha", "num_seeds": 1}
+        settings = {"num_trials": num_trials, "search": "asha", "num_seeds": 1, **settings}
         info = StudyInfo(name=name, metric="accuracy", mode="max", seed=1, space=rows, settings=settings)
         study = store.create_study(info)
         for number in range(num_trials):

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-from tests.page_studies import HOSTILE
-from tests.serve.conftest import count_painted, open_view
+from tests.page_studies import HOSTILE, write_plain
+from tests.serve.conftest import count_painted, open_view, serve
 from typer.testing import CliRunner
 
 from headwater.cli import app
+from headwater.store import Batch, open_store
+from headwater.trials import Report
 
 VIEWS = ("overview", "curves", "timeline", "parallel", "importance", "slices", "contour", "table", "lanes", "notes")
 PAINTED = {"overview": 1, "curves": 1, "timeline": 1, "parallel": 1, "slices": 2, "contour": 1, "trial/0": 2}
@@ -62,11 +64,13 @@ def test_the_first_page_lists_the_studies(page: Page, plain_url: str, plain: Pat
     row = page.wait_for_selector("tr[data-study=plain]")
     assert row is not None
     (listed,) = ask(plain, "ls")["studies"]
-    cells = row.inner_text().split("\t")
-    assert cells[0] == listed["study"]
-    assert float(cells[2]) == pytest.approx(listed["best"]["value"], rel=1e-3)
-    assert cells[4] == str(listed["best"]["number"])
-    assert cells[6] == str(listed["num_trials"])
+    shown = {name: row.query_selector(f".at-{name}") for name in ("study", "best", "trial", "trials", "trend")}
+    cells = {name: cell.inner_text() for name, cell in shown.items() if cell is not None}
+    assert cells["study"] == listed["study"]
+    assert float(cells["best"]) == pytest.approx(listed["best"]["value"], rel=1e-3)
+    assert cells["trial"] == str(listed["best"]["number"])
+    assert cells["trials"] == f"✕ 1 of {listed['num_trials']}", "one has failed"
+    assert row.query_selector(".trend polyline") is not None
 
 
 def test_the_tiles_say_what_the_command_says(page: Page, plain_url: str, plain: Path) -> None:
@@ -89,6 +93,49 @@ def test_the_table_ranks_as_the_command_does(page: Page, plain_url: str, plain: 
     assert [float(row[3]) for row in rows] == pytest.approx([trial["value"] for trial in best], rel=1e-3)
     assert [float(row[5]) for row in rows] == pytest.approx([trial["config"]["lr"] for trial in best], rel=1e-3)
     assert [row[6] for row in rows] == [trial["config"]["opt"]["name"] for trial in best]
+
+
+@pytest.mark.parametrize("settings", [{"judge": "best"}, {"constraints": ["loss <= 0.4"]}])
+def test_what_a_study_is_judged_by_ranks_its_trials(page: Page, tmp_path: Path, settings: dict[str, Any]) -> None:
+    storage = tmp_path / "judged.db"
+    write_plain(storage, settings=settings)
+    with open_store(storage) as store:
+        worse = Report(number=21, epoch=6, metrics={"accuracy": 0.0, "loss": 1.0})
+        store.write(1, Batch(reports=(worse,)))
+    best = ask(storage, "best", "plain", "--count", "5")["trials"]
+    with serve(storage) as url:
+        open_view(page, url, "table")
+        ranked = [int(row.get_attribute("data-trial") or -1) for row in page.query_selector_all("tr[data-trial]")[:5]]
+        assert ranked == [trial["number"] for trial in best]
+        tile = page.inner_text(".head .tile .tile-value")
+        assert float(tile) == pytest.approx(ask(storage, "show", "plain")["best"]["value"], rel=1e-3)
+        page.goto("about:blank")
+
+
+def test_keys_go_through_trials_and_back(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "slices")
+    page.goto(f"{plain_url.split('?', maxsplit=1)[0]}#1/trial/3")
+    page.wait_for_selector("h1:has-text('Trial 3')")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("h1:has-text('Trial 4')")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector("h1:has-text('Trial 2')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".tab.on:has-text('Slices')")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog[open]", state="detached")
+
+
+def test_who_comes_by_keys_sees_where_they_are(page: Page, plain_url: str) -> None:
+    open_view(page, plain_url, "table")
+    outlines = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        outlines.append(page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle"))
+    assert set(outlines) == {"solid"}
 
 
 def test_the_table_sorts_and_filters(page: Page, plain_url: str) -> None:

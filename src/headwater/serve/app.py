@@ -83,7 +83,7 @@ class Dashboard:
         heads = []
         for info in infos:
             live = self._find_live(info.id, StudyPage(self._store, info))
-            heads.append(await live.read(lambda live=live: live.page.head))  # type: ignore[misc]  # bound at once
+            heads.append(await live.read(live.page.summary))
         return _answer({"storage": self._served.shown_storage, "may_stop": self._served.may_stop, "studies": heads})
 
     async def study(self, request: Request) -> Response:

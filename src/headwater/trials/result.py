@@ -173,9 +173,8 @@ class Result:
             facts["target"] = self.target.value(self.metric)
         best = self.ranked[:5]
         keys = list(dict.fromkeys(key for trial in best for key in trial.config))
-        rows = [
-            [trial.number, trial.value(self.metric), *(trial.config.get(key, "") for key in keys)] for trial in best
-        ]
+        value_of = self.objective.value_of
+        rows = [[trial.number, value_of(trial), *(trial.config.get(key, "") for key in keys)] for trial in best]
         return write_facts(f"study {self.study}", facts) + write_table(["trial", self.metric, *keys], rows)
 
     @property

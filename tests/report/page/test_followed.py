@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,27 @@ def test_a_study_is_read_as_the_record_has_it(tmp_path: Path, write: object) -> 
         study.refresh()
         assert_as_recorded(study, path)
         assert study.num_damaged == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"judge": "best"}, {"constraints": ["cost <= 0.5"]}, {"constraints": ["cost <= -1"]}]
+)
+def test_trials_are_ranked_as_the_command_ranks_them(tmp_path: Path, settings: dict[str, object]) -> None:
+    path = tmp_path / "record.db"
+    draw = random.Random(5)
+    with open_store(path) as writer, open_store(path, create=False) as reader:
+        info = StudyInfo(name="s", metric="loss", mode="min", seed=0, settings={"num_seeds": 1, **settings})
+        followed = FollowedStudy(reader, replace(info, id=writer.create_study(info)))
+        writer.add_trials(1, [Lane(number=n, config={"codes": {}, "shown": {}}, seed=0) for n in range(9)])
+        for epoch in range(1, 4):
+            reports = (Report(number=n, epoch=epoch, metrics={"loss": draw.random(), "cost": n / 9}) for n in range(9))
+            writer.write(1, Batch(reports=tuple(reports)))
+            followed.refresh()
+        ranked = read_result(reader, followed.info, str(path)).ranked
+    value_of = followed.objective.value_of
+    assert [trial.number for trial in followed.rank()] == [trial.number for trial in ranked]
+    assert [followed.value_of(trial) for trial in followed.rank()] == [value_of(trial) for trial in ranked]
+    assert followed.find_best() == (ranked[0].number, value_of(ranked[0]))
 
 
 @pytest.mark.parametrize("num_seeds", [1, 2])

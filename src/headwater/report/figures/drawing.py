@@ -20,7 +20,6 @@ from headwater.report.tables import flatten
 from headwater.report.timeline import Timeline
 from headwater.report.timeline_drawing import draw_timeline
 from headwater.store import Store, open_store, read_spans
-from headwater.trials import Status
 
 MOST_WORDS = 24
 """A hyperparameter that takes more values than these, and no numbers, has no axis."""
@@ -34,14 +33,6 @@ class Drawn:
     store: Store
     storage: str
     key: str | None
-
-    @property
-    def ranked(self) -> list[FollowedTrial]:
-        """The trials that did not fail and have a finite value, best first."""
-        metric, sign = self.study.info.metric, -1 if self.study.info.mode == "max" else 1
-        trials = [trial for trial in self.study.trials.values() if trial.status is not Status.FAILED]
-        trials = [trial for trial in trials if math.isfinite(trial.value(metric))]
-        return sorted(trials, key=lambda trial: (sign * trial.value(metric), trial.number))
 
     def require(self, values: Sequence[Any], what: str) -> None:  # Any: whatever is to be drawn
         """Refuse to draw nothing."""
@@ -81,7 +72,7 @@ def _draw_curves(drawn: Drawn) -> str:
     metric = drawn.study.info.metric
     trials = [trial for trial in drawn.study.trials.values() if trial.values.get(metric)]
     drawn.require(trials, "reports")
-    ranked = drawn.ranked
+    ranked = drawn.study.rank()
     places = {trial.number: place for place, trial in enumerate(ranked)}
     values = [value for trial in trials for value in trial.values[metric]]
     epochs = [float(epoch) for trial in trials for epoch in trial.epochs[:1] + trial.epochs[-1:]]
@@ -116,7 +107,7 @@ def _draw_importance(drawn: Drawn) -> str:
 
 
 def _draw_slice(drawn: Drawn) -> str:
-    info, ranked = drawn.study.info, drawn.ranked
+    info, ranked = drawn.study.info, drawn.study.rank()
     drawn.require(ranked, f"finite {info.metric}")
     scales = _find_scales(drawn, ranked)
     drawn.require(list(scales), "hyperparameter that varies")
@@ -124,12 +115,12 @@ def _draw_slice(drawn: Drawn) -> str:
     if key not in scales:
         raise StudyError(f"no hyperparameter {key!r} varies; give --key with one of {', '.join(scales)}")
     scale = scales[key]
-    y = Axis.over(info.metric, [trial.value(info.metric) for trial in ranked])
+    y = Axis.over(info.metric, [drawn.study.value_of(trial) for trial in ranked])
     frame = Frame(x=scale.axis.aired(), y=y, title=f"{info.name}: {info.metric} against {key}")
     most = max(len(trial.epochs) for trial in ranked)
     shapes = []
     for trial in reversed(ranked):
-        left, top = frame.at(scale.place(trial), trial.value(info.metric))
+        left, top = frame.at(scale.place(trial), drawn.study.value_of(trial))
         if math.isfinite(left):
             fill = ramp(0.3 + 0.7 * len(trial.epochs) / most)
             edge = f' stroke="{INK}" stroke-width="2"' if trial is ranked[0] else ""
@@ -138,11 +129,11 @@ def _draw_slice(drawn: Drawn) -> str:
 
 
 def _draw_parallel(drawn: Drawn) -> str:
-    info, ranked = drawn.study.info, drawn.ranked
+    info, ranked = drawn.study.info, drawn.study.rank()
     drawn.require(ranked, f"finite {info.metric}")
-    values = [trial.value(info.metric) for trial in ranked]
+    values = [drawn.study.value_of(trial) for trial in ranked]
     last = Axis(name=info.metric, low=min(values), high=max(values) if max(values) > min(values) else min(values) + 1)
-    axes = [*_find_scales(drawn, ranked).values(), Scale(axis=last, place=lambda trial: trial.value(info.metric))]
+    axes = [*_find_scales(drawn, ranked).values(), Scale(axis=last, place=drawn.study.value_of)]
     gap = (WIDTH - 120) / max(len(axes) - 1, 1)
     bottom = HEIGHT - 30
     shapes = [text(20, 20, f"{info.name}: parallel axes", weight="bold")]
@@ -195,7 +186,7 @@ def _find_scales(drawn: Drawn, trials: Sequence[FollowedTrial]) -> dict[str, Sca
     for key in keys:
         values = [config[key] for config in flat.values() if key in config]
         if len({repr(value) for value in values}) > 1:
-            scale = _make_scale(key, values, flat, is_log="loguniform" in domains.get(key, ""))
+            scale = _make_scale(key, values, flat, is_log="log" in domains.get(key, "").partition("(")[0])
             scales |= {} if scale is None else {key: scale}
     return scales
 

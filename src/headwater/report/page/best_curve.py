@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -55,6 +56,15 @@ class BestCurve:
             return None
         score, number = self._heap[0]
         return number, -score if self.mode == "max" else score
+
+    def sample(self, num_values: int) -> list[float]:
+        """Return the best value at so many moments, evenly spread from the first report of all to the last step."""
+        if not self.steps:
+            return []
+        first, last = self.steps[0].time, self.steps[-1].time
+        times = [step.time for step in self.steps]
+        moments = [first + (last - first) * place / (num_values - 1) for place in range(num_values)]
+        return [self.steps[bisect_right(times, moment) - 1].value for moment in moments[:-1]] + [self.steps[-1].value]
 
     def _settle(self, time: float) -> None:
         while self._heap and self._current.get(self._heap[0][1]) != self._heap[0][0]:

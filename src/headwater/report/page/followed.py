@@ -136,7 +136,8 @@ class FollowedStudy:
         self.stages: list[StudyInfo] = []
         self.whole: int | None = None
         """The study that this one is a stage of."""
-        self._objective = info.objective
+        self.objective = info.objective
+        self._bests: dict[int, float] = {}
         self._store = store
         self._mark = Mark()
         self._replicas: dict[int, FollowedTrial] = {}
@@ -162,6 +163,23 @@ class FollowedStudy:
         return Changes(
             starts=starts, new=frozenset(new), has_notes=has_notes, has_facts=news.has_facts, has_spans=news.has_spans
         )
+
+    def value_of(self, trial: FollowedTrial) -> float:
+        """Return the value that counts of a trial; NaN where there is none."""
+        is_last = self.objective.judge == "last"
+        return trial.value(self.info.metric) if is_last else self.objective.value_of(trial.as_record())
+
+    def rank(self) -> list[FollowedTrial]:
+        """Return the trials that did not fail and have a finite value, best first, as the command ranks them."""
+        sound = (trial.as_record() for trial in self.trials.values() if trial.status is not Status.FAILED)
+        return [self.trials[record.number] for record in self.objective.rank(sound)]
+
+    def find_best(self) -> tuple[int, float] | None:
+        """Return the best trial and its value; where none keeps to the constraints, the one that comes nearest."""
+        if self.best.best is not None or not self.objective.constraints:
+            return self.best.best
+        nearest = self.rank()[:1]
+        return (nearest[0].number, self.value_of(nearest[0])) if nearest else None
 
     def _find_relations(self) -> None:
         """See which stages there are; a study without surrogates has none, and is asked no more than once."""
@@ -201,12 +219,17 @@ class FollowedStudy:
                     self.metrics[name] = None
             if place is not None:
                 starts[number] = min(starts.get(number, place), place)
-                heard.append((time, number, self._value_of(metrics)))
+                heard.append((time, number, self._judge(number, metrics)))
         return heard
 
-    def _value_of(self, metrics: Mapping[str, float]) -> float:
-        """Return the metric that decides; nothing where a constraint is broken, so that it is never the best."""
-        return NAN if self._objective.violation(metrics) else metrics.get(self.info.metric, NAN)
+    def _judge(self, number: int, metrics: Mapping[str, float]) -> float:
+        """Return what counts of a trial from this report on; nothing where a constraint is broken."""
+        if self.objective.violation(metrics):
+            return NAN
+        if self.objective.judge != "last":
+            report = Report(number=number, epoch=0, metrics=metrics)
+            metrics = self.objective.judge_report(report, self._bests).metrics
+        return metrics.get(self.info.metric, NAN)
 
     def _take_moves(self, held: Mapping[int, FollowedTrial], rows: Rows, starts: dict[int, int]) -> list[int]:
         failed = []
@@ -254,7 +277,11 @@ class FollowedStudy:
             self.trials[number] = _join(replicas, num_seeds)
         known = {number // num_seeds for number in new}
         sound = [trial for trial in self.trials.values() if trial.status is not Status.FAILED]
-        reports = [(time, trial.number, self._value_of(metrics)) for trial in sound for time, metrics in trial.each()]
+        reports = [
+            (time, trial.number, self._judge(trial.number, metrics))
+            for trial in sound
+            for time, metrics in trial.each()
+        ]
         self.best = follow_best(self.info.mode, reports)
         return known, dict.fromkeys(changed, 0)
 

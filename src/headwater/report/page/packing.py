@@ -37,6 +37,7 @@ def pack_trials(study: FollowedStudy, changes: Changes, metrics: Collection[str]
         "created": pack_floats([trial.created - begun for trial in chosen], exact=False),
         "config": _pack_configs([trial for trial in chosen if trial.number in changes.new]),
         "last": _pack_last(chosen),
+        **_pack_judged(study, chosen),
         **_pack_points(chosen, starts, metrics),
         "moves": _pack_moves(chosen, begun),
     }
@@ -158,6 +159,17 @@ def _pack_configs(chosen: Sequence[FollowedTrial]) -> Json:
 def _pack_last(chosen: Sequence[FollowedTrial]) -> Json:
     names = dict.fromkeys(name for trial in chosen for name in trial.values)
     return {name: pack_floats([trial.value(name) for trial in chosen], exact=True) for name in names}
+
+
+def _pack_judged(study: FollowedStudy, chosen: Sequence[FollowedTrial]) -> Json:
+    """Pack what trials are ranked by, where that is not the last value of the metric alone."""
+    judged: Json = {}
+    if study.objective.judge != "last":
+        judged["value"] = pack_floats([study.value_of(trial) for trial in chosen], exact=True)
+    if study.objective.constraints:
+        broken = [study.objective.violation(trial.as_record().metrics) for trial in chosen]
+        judged["violation"] = pack_floats(broken, exact=True)
+    return judged
 
 
 def _pack_moves(chosen: Sequence[FollowedTrial], begun: float) -> Json:

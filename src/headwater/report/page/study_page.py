@@ -28,6 +28,8 @@ from headwater.trials import SPENDING, START, Result, Spending, StartCheck
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
+NUM_TREND = 40
+"""So many values has the small curve of the best in a list of studies."""
 RUNNING, STOPPING, KILLED, ENDED = "running", "stopping", "killed", "ended"
 
 
@@ -116,6 +118,10 @@ class StudyPage:
         """What is said of the study as a whole."""
         return self._head
 
+    def summary(self) -> Json:
+        """What a list of studies says of this one: its head, and how the best came to be."""
+        return {**self._head, "trend": self.followed.best.sample(NUM_TREND)}
+
     def _describe(self) -> Json:
         info, followed = self.followed.info, self.followed
         head = {
@@ -143,7 +149,7 @@ class StudyPage:
     def _sum_up(self) -> Json:
         """Say where the trials stand, all together."""
         trials, curve = self.followed.trials, self.followed.best
-        best = curve.best
+        best = self.followed.find_best()
         return {
             "num_trials": len(trials),
             "statuses": count_statuses(trials),

@@ -86,7 +86,7 @@ class RecordWatch:
 
 def _describe(followed: FollowedStudy, shown: ShownDevices | None, stage: StudyInfo) -> Json:
     info, counts = followed.info, Counter(trial.status for trial in followed.trials.values())
-    best = followed.best.best
+    best = followed.find_best()
     found: Json = {
         "stage": None if stage.name == info.name else stage.name,
         "metric": info.metric,

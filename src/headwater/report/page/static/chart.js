@@ -1,6 +1,10 @@
 // Frames of plots: uPlot draws axes and lets people zoom; what is inside is drawn by us.
 import { h, short } from "./dom.js";
-import { num } from "./numbers.js";
+import { num, seconds } from "./numbers.js";
+
+const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+const PARTS_OF_A_MINUTE = Array.from({ length: 7 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** (power - 6))).flat();
+const TIMES = [...PARTS_OF_A_MINUTE.filter((one) => one < 15), ...[15, 30, 60, 120, 300, 600, 900, 1800], ...[1, 2, 3, 6, 12, 24, 48, 120, 240].map((hours) => 3600 * hours)];
 
 export function theme() {
   const style = getComputedStyle(document.documentElement);
@@ -45,6 +49,13 @@ export function robust(values) {
 
 const every = (_, splits) => splits;
 
+function marksOf(one) {
+  // Where an axis may have its marks, and how they are written.
+  if (one.isWhole) return { incrs: WHOLE, values: (_, splits) => splits.map((value) => (value === null ? "" : String(value))) };
+  if (one.isTime) return { incrs: TIMES, values: (_, splits) => splits.map((value) => (value < 60 ? `${num(value, 3)} s` : seconds(value).replace(/ 0 (s|min)$/, ""))) };
+  return { values: (_, splits) => splits.map((value) => (value === null ? "" : num(value, 3))) };
+}
+
 function decades(plot, splits) {
   // Of a logarithmic axis, powers of ten; all of its marks where there is no more than one of them.
   const powers = splits.filter((value) => value !== null && Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9);
@@ -52,7 +63,7 @@ function decades(plot, splits) {
 }
 
 export class Chart {
-  // options: x, y: {label, range: [low, high], isLog, ticks(values)}, draw(chart, context), find(chart, x, y), open(found)
+  // options: x, y: {range: [low, high], isLog, isWhole, isTime, ticks(values)}, draw(chart, context), find(chart, x, y), open(found)
   constructor(options) {
     this.options = options;
     this.tip = h("div", { class: "tip", hidden: true });
@@ -85,7 +96,8 @@ export class Chart {
       space: one.space || (side === "x" ? 60 : 32),
       label: undefined,
       splits: one.splits,
-      values: one.ticks || ((_, splits) => splits.map((value) => (value === null ? "" : num(value, 3)))),
+      ...marksOf(one),
+      ...(one.ticks ? { values: one.ticks } : {}),
     });
     const scale = (one) => ({ time: false, distr: one.isLog ? 3 : 1, range: (_, low, high) => [low, high] });
     const longest = y.names ? Math.max(...y.names.map((name) => short(name, 24).length)) : 7;

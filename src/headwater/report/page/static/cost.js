@@ -20,14 +20,15 @@ export function costView({ study }) {
     prices: priceChart(study),
   };
   const figures = { costs: labelled(charts.costs, "", "dollars"), sizes: labelled(charts.sizes, "", "nodes"), prices: labelled(charts.prices, "", "dollars") };
+  const keys = { costs: h("div"), sizes: h("div") };
   const priced = panel("Price over deadline", "the least that the whole would cost if it had to be done by then, as planned before the run", strokeLegend("least price", "deadline"), figures.prices);
   box.append(
     panel("Cost", null, facts, said),
     h(
       "div",
       { class: "grid wide" },
-      panel("Spent", null, strokeLegend("actual", "planned", "limit"), figures.costs),
-      panel("Nodes", null, strokeLegend("actual", "planned", "limit", "lost"), figures.sizes),
+      panel("Spent", null, keys.costs, figures.costs),
+      panel("Nodes", null, keys.sizes, figures.sizes),
       priced,
       panel("Stages", "each as it went, and beside it as it was planned", stages),
     ),
@@ -41,6 +42,10 @@ export function costView({ study }) {
     const [unit, longest] = [unitOf(lastOf(spending)), unitOf(spending.prices.at(-1)?.[0] ?? 0)];
     for (const key of ["costs", "sizes"]) figures[key].querySelector(".axis-x").textContent = `time since the run began, ${unit.name}`;
     figures.prices.querySelector(".axis-x").textContent = `deadline, ${longest.name}`;
+    const isDue = isNear(spending.deadline_s, lastOf(spending));
+    const isTight = isNear(spending.budget_dollars, Math.max(spending.cost_dollars, spending.planned_dollars ?? 0));
+    keys.costs.replaceChildren(strokeLegend("actual", "planned", ...(isDue || isTight ? ["limit"] : [])));
+    keys.sizes.replaceChildren(strokeLegend("actual", "planned", ...(isDue ? ["deadline"] : []), ...(spending.lost.length ? ["lost"] : [])));
     charts.costs.update(rangesOf(spending, "costs", "planned_costs", spending.budget_dollars));
     charts.sizes.update(rangesOf(spending, "sizes", "planned_sizes", null));
     priced.hidden = spending.prices.length < 2;
@@ -114,7 +119,7 @@ function overTime(title, study, { lines, limit, marks, show }) {
   return new Chart({
     title,
     x: { range: [0, 1] },
-    y: { range: [0, 1], ticks: (_, splits) => splits.map(show) },
+    y: { range: [0, 1] },
     draw: (one, pen, look, ratio) => {
       const { spending } = study;
       const unit = unitOf(lastOf(spending));
@@ -142,7 +147,7 @@ function priceChart(study) {
   return new Chart({
     title: "price over deadline",
     x: { range: [0, 1] },
-    y: { range: [0, 1], ticks: (_, splits) => splits.map(dollars) },
+    y: { range: [0, 1] },
     draw: (one, pen, look, ratio) => {
       const { spending } = study;
       const unit = unitOf(spending.prices.at(-1)?.[0] ?? 0);
@@ -167,9 +172,8 @@ function rangesOf(spending, actual, planned, limit) {
   const [first, second] = [spending[actual], spending[planned]];
   const last = Math.max(...first.map(([time]) => time), ...second.map(([time]) => time), 1e-9);
   const most = Math.max(...first.map(([, value]) => value), ...second.map(([, value]) => value), 1e-9);
-  // A limit that is far beyond everything would flatten the rest.
-  const near = (asked, reach) => (asked !== null && asked <= 2 * reach ? asked : 0);
-  return { x: { range: [0, (1.03 * Math.max(last, near(spending.deadline_s, last))) / unitOf(lastOf(spending)).size] }, y: { ...ticksOf(actual === "sizes" ? (value) => num(value, 3) : dollars), range: [0, 1.15 * Math.max(most, near(limit, most))] } };
+  const near = (asked, reach) => (isNear(asked, reach) ? asked : 0);
+  return { x: { range: [0, (1.03 * Math.max(last, near(spending.deadline_s, last))) / unitOf(lastOf(spending)).size] }, y: { ...(actual === "sizes" ? { isWhole: true } : ticksOfDollars), range: [0, 1.15 * Math.max(most, near(limit, most))] } };
 }
 
 function rangesOfPrices(spending) {
@@ -178,12 +182,15 @@ function rangesOfPrices(spending) {
   // The fastest plans can cost many times what all others do.
   const most = Math.max(Math.min(sorted[sorted.length - 1], 3 * sorted[Math.floor(sorted.length / 2)]), spending.planned_dollars ?? 0);
   const unit = unitOf(prices.at(-1)[0]);
-  return { x: { range: [(0.97 * prices[0][0]) / unit.size, (1.01 * prices.at(-1)[0]) / unit.size] }, y: { ...ticksOf(dollars), range: [0, 1.15 * most] } };
+  return { x: { range: [(0.97 * prices[0][0]) / unit.size, (1.01 * prices.at(-1)[0]) / unit.size] }, y: { ...ticksOfDollars, range: [0, 1.15 * most] } };
 }
 
-function ticksOf(show) {
-  return { ticks: (_, splits) => splits.map(show) };
+// A limit that is far beyond everything would flatten the rest, and is not drawn.
+function isNear(asked, reach) {
+  return asked !== null && asked <= 2 * reach;
 }
+
+const ticksOfDollars = { ticks: (_, splits) => splits.map((value) => `$${value.toFixed(Math.max(...splits) < 0.1 ? 3 : 2)}`) };
 
 function drawStroke(one, pen, points, colour, dash, ratio) {
   const [x, y] = [one.scaler("x"), one.scaler("y")];

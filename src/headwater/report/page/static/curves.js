@@ -66,7 +66,8 @@ export function curvesView(context) {
       if (isDown) pen.lineTo(left, top);
       else {
         pen.moveTo(left, top);
-        if (values.length === 1) pen.arc(left, top, 1.6 * (devicePixelRatio || 1), 0, 2 * Math.PI);
+        // A value that stands alone would be no line.
+        if (!Number.isFinite(values[place + 1] ?? NaN)) pen.arc(left, top, 1.6 * (devicePixelRatio || 1), 0, 2 * Math.PI);
       }
       isDown = true;
     }
@@ -87,13 +88,17 @@ export function curvesView(context) {
     if (!values?.length) return;
     const last = values.length - 1;
     const [left, top] = [x(epochAt(trial, last)), y(values[last])];
-    pen.fillStyle = look.text;
     pen.font = `600 ${12 * ratio}px system-ui`;
     const text = `${GLYPHS[trial.status]} ${trial.number}`;
     const width = pen.measureText(text).width;
     const right = edges(chart).right;
     pen.textAlign = "left";
-    pen.fillText(text, Math.min(left + 6 * ratio, right - width - 2 * ratio), top - 6 * ratio);
+    const at = [Math.min(left + 6 * ratio, right - width - 2 * ratio), Math.max(top - 6 * ratio, chart.plot.bbox.top + 13 * ratio)];
+    pen.strokeStyle = look.surface;
+    pen.lineWidth = 4 * ratio;
+    pen.strokeText(text, ...at);
+    pen.fillStyle = look.text;
+    pen.fillText(text, ...at);
   }
 
   function drawRungs(one, pen, look, ratio, x) {
@@ -105,20 +110,26 @@ export function curvesView(context) {
     pen.textAlign = "left";
     const isNarrow = one.plot.bbox.width < 600 * ratio;
     const ends = [-Infinity, -Infinity, -Infinity];
-    for (const rung of study.rungs()) {
-      const left = Math.round(x(rung.epoch)) + 0.5;
-      pen.setLineDash([4 * ratio, 4 * ratio]);
-      pen.beginPath();
+    const rungs = study.rungs().map((rung) => ({ ...rung, left: Math.round(x(rung.epoch)) + 0.5 }));
+    pen.setLineDash([4 * ratio, 4 * ratio]);
+    pen.beginPath();
+    for (const { left } of rungs) {
       pen.moveTo(left, top);
       pen.lineTo(left, top + height);
-      pen.stroke();
-      pen.setLineDash([]);
+    }
+    pen.stroke();
+    pen.setLineDash([]);
+    for (const rung of rungs) {
+      const { left } = rung;
       const text = isNarrow ? `${rung.promoted}/${rung.reached}` : `epoch ${rung.epoch}: ${rung.promoted} of ${rung.reached} went on`;
       const width = pen.measureText(text).width;
       const { right } = edges(one);
       const start = left + 5 * ratio + width > right ? left - 5 * ratio - width : left + 5 * ratio;
       const row = ends.findIndex((end) => start > end);
       if (row < 0) continue;
+      pen.fillStyle = look.surface;
+      pen.fillRect(start - 3 * ratio, top + (3 + row * 15) * ratio, width + 6 * ratio, 15 * ratio);
+      pen.fillStyle = look.muted;
       pen.fillText(text, start, top + (14 + row * 15) * ratio);
       ends[row] = start + width + 8 * ratio;
     }
@@ -173,7 +184,7 @@ export function curvesView(context) {
       select("colour by", keys, state.by, (value) => ((state.by = value), refresh())),
       check("log", state.isLog, (value) => ((state.isLog = value), refresh())),
       check("all values", state.all, (value) => ((state.all = value), refresh())),
-      check("rungs", state.rungs, (value) => ((state.rungs = value), refresh())),
+      study.rungs().length ? check("rungs", state.rungs, (value) => ((state.rungs = value), refresh())) : "",
       rampLegend(state.by ? short(state.by, 20) : "rank", state.by ? ["low", "high"] : ["worst", "best"]),
       note,
     );
@@ -196,7 +207,7 @@ export function curvesView(context) {
     const first = Math.min(...shown.slice(0, 1000).map((trial) => epochAt(trial, 0)));
     const air = Math.max((last - first) * 0.02, 0.15);
     chart.update({
-      x: { range: [first - air, last + air * 2], space: 40, ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
+      x: { range: [first - air, last + air * 2], space: 40, isWhole: true },
       y: { range, isLog: state.isLog },
     });
   }

@@ -53,11 +53,14 @@ export class Study {
     if (pack.status) {
       const [spent, created] = [unpack(pack.seconds), unpack(pack.created)];
       const last = Object.entries(pack.last).map(([name, text]) => [name, unpack(text)]);
+      const [judged, broken] = [pack.value, pack.violation].map((text) => text && unpack(text));
       chosen.forEach((trial, place) => {
         trial.status = STATUSES[pack.status[place]];
         trial.seconds = spent[place];
         trial.created = created[place];
         for (const [name, values] of last) trial.last[name] = values[place];
+        if (judged) trial.judged = judged[place];
+        if (broken) trial.broken = broken[place];
       });
       takeMoves(chosen, pack.moves);
     }
@@ -150,7 +153,9 @@ export class Study {
       }
     this.keys = Array.from(keys.values(), (one) => {
       const domain = String((rows.get(one.key) || {}).text || "");
-      const isLog = one.isNumber && one.low > 0 && (/^q?loguniform/.test(domain) || one.high / one.low > 1000);
+      // Where the space does not say how values are spread, their spread does.
+      const isEven = /^q?(uniform|rand|normal)/.test(domain);
+      const isLog = one.isNumber && one.low > 0 && (/^q?log/.test(domain) || (!isEven && one.high / one.low > 1000));
       const words = one.isNumber ? [] : Array.from(one.values, String).sort();
       return { ...one, domain, isLog, words, varies: one.values.size > 1, isWhole: this.whole?.has(one.key) || false };
     });
@@ -172,15 +177,16 @@ export class Study {
   }
 
   value(trial) {
-    const value = trial.last[this.metric];
-    return value === undefined ? NaN : value;
+    // What counts of a trial: its last value, or its best where the study judges by that.
+    return trial.judged ?? trial.last[this.metric] ?? NaN;
   }
 
   ranking() {
-    // As `headwater best` has it: finite and not failed, best first, equals by number.
+    // As `headwater best` has it: finite and not failed, those that keep to constraints first, equals by number.
     if (!this.ranked) {
       const counted = this.trials.filter((trial) => trial.status !== "failed" && Number.isFinite(this.value(trial)));
-      counted.sort((one, other) => this.sign * (this.value(one) - this.value(other)) || one.number - other.number);
+      const broken = (trial) => trial.broken || 0;
+      counted.sort((one, other) => (broken(one) - broken(other) || 0) || this.sign * (this.value(one) - this.value(other)) || one.number - other.number);
       this.ranked = counted;
       counted.forEach((trial, place) => (trial.rank = place + 1));
     }

@@ -29,6 +29,8 @@ export function importanceView(context) {
       return;
     }
     caption.textContent = `${found.method} over ${count(found.num_trials, "trial")}, compared at epoch ${found.epoch}, the latest that three quarters of them have reached`;
+    const rest = 1 - found.shares.reduce((sum, [, share]) => sum + share, 0);
+    const others = found.method === "fANOVA" && rest > 0.005 ? h("p", { class: "muted caption" }, `The other ${percent(rest)} lies in how they act together, and in chance.`) : null;
     body.replaceChildren(
       h(
         "div",
@@ -39,6 +41,7 @@ export function importanceView(context) {
           return h("div", { class: "bar-row", role: "listitem" }, h("span", { class: "bar-name", title: short(key, 300) }, short(key, 28)), h("span", { class: "bar-track" }, bar), h("span", { class: "bar-value" }, percent(share)));
         }),
       ),
+      ...(others ? [others] : []),
     );
   }
 

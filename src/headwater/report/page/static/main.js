@@ -48,7 +48,7 @@ const help = makeHelp();
 let current = { study: null, view: null, filter: new Filter(), unfollow: () => {}, id: null, mayStop: false };
 let drawing = 0;
 
-page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, h("span", { class: "mark" }, "Headwater"), crumbs), h("div", { class: "top-right" }, live, themeButton, helpButton)), main, help);
+page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, source.isLive ? h("a", { class: "mark", href: "#", title: "all studies (s)" }, "Headwater") : h("span", { class: "mark" }, "Headwater"), crumbs), h("div", { class: "top-right" }, live, themeButton, helpButton)), main, help);
 
 function readPlace() {
   const [study, view, more] = location.hash.slice(1).split("/");
@@ -143,9 +143,10 @@ function showStudy(place) {
     h("a", { href: `#${id}/overview`, title: short(name, 300) }, short(name, 40)),
     place.view === "trial" ? h("span", null, `trial ${short(place.more ?? "", 20)}`) : null,
   );
+  if (place.view !== "trial") current.before = place.view;
   paintTabs(place.view);
   paintTiles();
-  clear(main, h("div", { class: "head" }, tiles, tabs, filterBar), body);
+  clear(main, h("div", { class: place.view === "overview" ? "head" : "head compact" }, tiles, tabs, filterBar), body);
   const context = {
     study,
     source,
@@ -180,18 +181,18 @@ function paintTabs(view) {
 function paintTiles() {
   const { study } = current;
   const { head } = study;
-  const tile = (name, value, more) => h("div", { class: "tile" }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
+  const tile = (name, value, more, kind = "") => h("div", { class: `tile ${kind}` }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
   const wanted = head.settings?.num_trials;
   const target = study.surrogate?.targets.find((one) => one.is_settled);
   clear(
     tiles,
     tile(`best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${head.id}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
     target ? tile("target", num(target.value), "the model as it was written") : null,
-    tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head)))),
+    tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head))), "wide-tile"),
     tile("state", stateBadge(head), stopPart(head)),
-    tile("time in training", seconds(head.seconds), study.timeline?.end_s ? `${seconds(study.timeline.end_s)} on ${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch")),
+    tile("time in training", seconds(head.seconds), study.timeline?.end_s ? `${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch"), "aside"),
     head.cost ? tile("cost", dollars(head.cost.dollars), h("a", { href: `#${head.id}/cost` }, costWords(head.cost))) : null,
-    tile("started", when(head.started).slice(11), `${when(head.started).slice(0, 10)}, ` + short(head.settings?.search || "", 30) + (typeof head.settings?.surrogate === "string" ? `, ${short(head.settings.surrogate.replace(/ \(.*/, ""), 40)}` : "")),
+    tile("started", when(head.started).slice(11), `${when(head.started).slice(0, 10)}, ` + short(head.settings?.search || "", 30) + (typeof head.settings?.surrogate === "string" ? `, ${short(head.settings.surrogate.replace(/ \(.*/, ""), 40)}` : ""), "aside"),
   );
 }
 
@@ -205,7 +206,8 @@ function costWords({ planned_dollars, forecast_dollars, budget_dollars }) {
 
 function stopPart(head) {
   if (head.state === "stopping") return `asked by ${short(head.asker || "somebody", 40)}`;
-  if (head.state !== "running") return short(head.process || "", 40);
+  if (head.state === "killed") return short(head.process || "", 40);
+  if (head.state !== "running") return current.study.timeline?.end_s ? `after ${seconds(current.study.timeline.end_s)}` : count(head.num_epochs, "epoch");
   if (!current.mayStop) return short(head.process || "", 40);
   const button = h("button", { class: "stop", onclick: async () => {
     if (button.dataset.asked !== "yes") {
@@ -256,15 +258,17 @@ function turnTheme() {
 }
 
 function makeHelp() {
-  const rows = [["1 – 9, 0, -, =", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["t", "light or dark"], ["?", "this"]];
+  const rows = [["1 – 9, 0, -, =", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["← → of a trial", "the one before, the next"], ["Esc", "from a trial back to where it was opened"], ["t", "light or dark"], ["?", "this"]];
   const dialog = h("dialog", { class: "help" }, h("h2", null, "Keys"), h("dl", { class: "facts" }, rows.flatMap(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)])), h("button", { class: "quiet", onclick: () => dialog.close() }, "Close"));
   return dialog;
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (event.key === "Escape" && event.target.classList?.contains("search")) return event.target.blur();
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   const at = KEYS.indexOf(event.key);
   const id = current.study?.head.id;
+  const isTab = event.target.getAttribute?.("role") === "tab";
   if (event.key.length === 1 && at >= 0 && VIEWS[at] && current.study) go(id, VIEWS[at][0]);
   else if (event.key === "t") turnTheme();
   else if (event.key === "?") help.showModal();
@@ -274,7 +278,9 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     go(id, "table");
     setTimeout(() => current.view?.focus?.(), 80);
-  } else if ((event.key === "ArrowRight" || event.key === "ArrowLeft") && event.target.getAttribute?.("role") === "tab") {
+  } else if (event.key === "Escape" && readPlace().view === "trial" && current.study) go(id, current.before || "table");
+  else if (/^Arrow(Left|Right)$/.test(event.key) && !isTab && readPlace().view === "trial") current.view?.step?.(event.key === "ArrowRight" ? 1 : -1);
+  else if (/^Arrow(Left|Right)$/.test(event.key) && isTab) {
     const all = Array.from(tabs.children);
     const next = all[(all.indexOf(event.target) + (event.key === "ArrowRight" ? 1 : -1) + all.length) % all.length];
     go(id, next.dataset.view);

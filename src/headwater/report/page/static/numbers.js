@@ -1,6 +1,12 @@
 // How numbers read: as the command writes them.
 import { wordOf } from "./data.js";
 
+export function aligned(value) {
+  // In a column: four digits each, the last ones too where they are zeros.
+  const text = num(value);
+  return typeof value === "number" && Number.isFinite(value) && text.includes(".") && !text.includes("e") ? value.toPrecision(4) : text;
+}
+
 export function num(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === Infinity) return "inf";
@@ -53,7 +59,7 @@ export function when(iso) {
 }
 
 export function cell(value) {
-  if (typeof value === "number") return num(value);
+  if (typeof value === "number") return aligned(value);
   return value === undefined ? "–" : wordOf(value);
 }
 

@@ -60,7 +60,7 @@ export function parallelView(context) {
 
   const geometry = () => {
     const width = Math.max(scroll.clientWidth, axes.length * LEAST_GAP + 2 * SIDE - LEAST_GAP);
-    const height = 440;
+    const height = Math.max(440, Math.round(innerHeight * 0.45));
     const gap = (width - 2 * SIDE) / Math.max(axes.length - 1, 1);
     return { width, height, x: (place) => SIDE + place * gap, y: (share) => TOP + (1 - share) * (height - TOP - BOTTOM), gap };
   };
@@ -126,7 +126,7 @@ export function parallelView(context) {
     pen.textAlign = "center";
     pen.fillStyle = look.text;
     pen.font = `${axis.isMetric ? "600 " : ""}12px system-ui`;
-    pen.fillText(short(axis.name, 16), left, 16);
+    pen.fillText(fit(pen, axis.name, geometry().gap - 10), left, 16);
     pen.font = "11px system-ui";
     pen.fillStyle = look.muted;
     if (axis.isLog) pen.fillText("log", left, 29);
@@ -150,6 +150,12 @@ export function parallelView(context) {
     pen.globalAlpha = 1;
     pen.strokeStyle = look.accent;
     pen.strokeRect(left - 9, y(range[1]), 18, y(range[0]) - y(range[1]));
+  }
+
+  function fit(pen, name, most) {
+    let text = short(name, 40);
+    while (text.length > 4 && pen.measureText(text).width > most) text = `${text.slice(0, -2)}…`;
+    return text;
   }
 
   function locate(event) {

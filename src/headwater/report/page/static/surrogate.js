@@ -1,6 +1,6 @@
 // How far a search by narrow models can be trusted, and how far the target is.
 import { h, s, short, panel, empty } from "./dom.js";
-import { num, seconds, count } from "./numbers.js";
+import { num, aligned, seconds, count } from "./numbers.js";
 import { Chart, labelled, bounds } from "./chart.js";
 import { GLYPHS } from "./data.js";
 
@@ -32,7 +32,7 @@ export function surrogateView(context) {
     const chart = new Chart({
       title: `the target's ${study.metric}`,
       height: 260,
-      x: { range: [0.9, Math.max(wanted || 0, target.epochs, 2) + 0.1], space: 40, ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
+      x: { range: [0.9, Math.max(wanted || 0, target.epochs, 2) + 0.1], space: 40, isWhole: true },
       y: { range: bounds([...points.map(([, value]) => value), best ?? NaN]) },
       draw: (one, pen, look, ratio) => {
         const [x, y] = [one.scaler("x"), one.scaler("y")];
@@ -70,7 +70,7 @@ export function surrogateView(context) {
       target.is_settled ? "The target" : "A target that was begun",
       `${status}, ${progress}, ${study.metric} ${num(target.value)}, ${seconds(target.seconds)} in training`,
       points.length ? labelled(chart, "epoch", study.metric) : empty("It has not reported yet."),
-      h("p", { class: "muted" }, "dashed: the best surrogate. ", h("a", { href: "#", onclick: (event) => (event.preventDefault(), open(target.id)) }, short(target.study, 60))),
+      h("p", { class: "muted caption" }, "dashed: the best surrogate. ", h("a", { href: "#", onclick: (event) => (event.preventDefault(), open(target.id)) }, short(target.study, 60))),
     );
   }
 
@@ -83,7 +83,7 @@ export function surrogateView(context) {
       `The ranking at 1/${checked.scale} of the width`,
       `${pairs.length} configurations trained at both widths: rank agreement ${agreement.toFixed(2)}`,
       bumps(pairs, ranks, [`1/${study.surrogate.scale}`, `1/${checked.scale}`]),
-      h("p", { class: "muted" }, "lines that do not cross rank alike; values of ", short(study.metric, 30), " beside each"),
+      h("p", { class: "muted caption" }, "lines that do not cross rank alike; values of ", short(study.metric, 30), " beside each"),
     );
   }
 
@@ -116,8 +116,9 @@ function bumps(pairs, [left, right], names) {
       s("line", { x1: 140, y1: y(left[place]), x2: width - 100, y2: y(right[place]) }),
       s("circle", { cx: 140, cy: y(left[place]), r: 4 }),
       s("circle", { cx: width - 100, cy: y(right[place]), r: 4 }),
-      s("text", { x: 128, y: y(left[place]) + 4, "text-anchor": "end" }, `trial ${pair.number}   ${num(pair.values[0])}`),
-      s("text", { x: width - 88, y: y(right[place]) + 4 }, num(pair.values[1])),
+      s("text", { x: 0, y: y(left[place]) + 4 }, `trial ${pair.number}`),
+      s("text", { x: 128, y: y(left[place]) + 4, "text-anchor": "end" }, aligned(pair.values[0])),
+      s("text", { x: width - 88, y: y(right[place]) + 4 }, aligned(pair.values[1])),
     );
   });
   const heads = [s("text", { x: 140, y: 18, "text-anchor": "middle", class: "bump-head" }, names[0]), s("text", { x: width - 100, y: 18, "text-anchor": "middle", class: "bump-head" }, names[1])];

@@ -1,6 +1,6 @@
 // All trials: sorted, filtered, and drawn only where they are seen.
 import { h, short, panel, empty } from "./dom.js";
-import { num, seconds, cell, count } from "./numbers.js";
+import { aligned, seconds, cell, count } from "./numbers.js";
 import { lastEpoch, GLYPHS, STATUS_ORDER } from "./data.js";
 
 const ROW = 30;
@@ -35,7 +35,9 @@ export function tableView(context) {
       { key: "rank", name: "rank", value: (trial) => trial.rank ?? Infinity, show: (trial) => (trial.rank ? String(trial.rank) : "–"), dim: true },
       { key: "number", name: "trial", value: (trial) => trial.number, show: (trial) => String(trial.number) },
       { key: "status", name: "status", words: true, value: (trial) => STATUS_ORDER.indexOf(trial.status), show: (trial) => `${GLYPHS[trial.status]} ${trial.status}`, status: true },
-      ...metrics.map((name, place) => ({ key: `m:${name}`, name, strong: !place, value: (trial) => trial.last[name] ?? NaN, show: (trial) => num(trial.last[name]) })),
+      ...metrics.map((name, place) => ({ key: `m:${name}`, name, strong: !place, value: (trial) => trial.last[name] ?? NaN, show: (trial) => aligned(trial.last[name]) })),
+      ...(study.head.settings?.judge === "best" ? [{ key: "judged", name: `best ${study.metric}`, strong: true, value: (trial) => study.value(trial), show: (trial) => aligned(study.value(trial)) }] : []),
+      ...(study.head.settings?.constraints ? [{ key: "feasible", name: "feasible", words: true, value: (trial) => trial.broken ?? Infinity, show: (trial) => (trial.broken === 0 ? "yes" : "no") }] : []),
       ...study.keys.filter((key) => key.varies || study.trials.length === 1).map((key) => ({
         key: `c:${key.key}`,
         name: key.key,

@@ -1,6 +1,6 @@
 // Which trials sat on which device, from when to when.
 import { h, short, panel, empty } from "./dom.js";
-import { num, seconds, percent, numbers, count } from "./numbers.js";
+import { seconds, percent, numbers, count } from "./numbers.js";
 import { Chart, labelled } from "./chart.js";
 import { ramp, shareOfRank } from "./colours.js";
 
@@ -21,7 +21,8 @@ export function timelineView(context) {
   const why = h("div");
   let chart = null;
   const now = h("div");
-  box.append(now, panel("Timeline", null, summary, legend(), figure), devices, why);
+  const keys = h("div", { class: "legend" });
+  box.append(now, panel("Timeline", null, summary, keys, figure), devices, why);
 
   function build(timeline) {
     const names = timeline.devices.map((one) => one.device);
@@ -29,7 +30,7 @@ export function timelineView(context) {
     chart = new Chart({
       title: "what each device did",
       height: Math.min(Math.max(rows * 64 + 60, 150), 900),
-      x: { range: [0, timeline.end_s || 1], ticks: (_, splits) => splits.map((value) => (value < 60 ? `${num(value, 3)} s` : seconds(value).replace(/ 0 s$/, ""))), space: 90 },
+      x: { range: [0, timeline.end_s || 1], isTime: true, space: 90 },
       y: {
         range: [-0.5, rows - 0.5],
         names,
@@ -141,6 +142,7 @@ export function timelineView(context) {
     if (!chart) build(timeline);
     else chart.update({ x: { ...chart.options.x, range: [0, timeline.end_s || 1] }, y: chart.options.y });
     summary.textContent = `${count(timeline.devices.length, "device")} for ${seconds(timeline.end_s)}, ${percent(timeline.busy_share)} busy`;
+    keys.replaceChildren(...legend(timeline));
     devices.replaceChildren(deviceTable(timeline));
     why.replaceChildren(...(timeline.changes.length ? [changesPanel(timeline.changes)] : []));
   }
@@ -200,14 +202,13 @@ function makePatterns(pen, look, ratio) {
   };
 }
 
-function legend() {
-  return h(
-    "div",
-    { class: "legend" },
-    Object.entries(PURPOSES).map(([name, text]) => h("span", { class: "key", title: text }, h("i", { class: `swatch ${name}` }), name)),
+function legend(timeline) {
+  const there = new Set(timeline.spans.map((span) => span.purpose));
+  return [
+    ...Object.entries(PURPOSES).filter(([name]) => there.has(name)).map(([name, text]) => h("span", { class: "key" }, h("i", { class: `swatch ${name}` }), `${name}: ${text}`)),
     h("span", { class: "key" }, h("i", { class: "swatch idle" }), "idle"),
     h("span", { class: "muted" }, "stripes: one trial each, the stronger the better"),
-  );
+  ];
 }
 
 function nowPanel(devices) {

@@ -9,7 +9,7 @@ export function trialView(context, number) {
   const box = h("div", { class: "stack" });
   const state = { exact: null, epochs: -1 };
   const charts = new Map();
-  const grid = h("div", { class: "grid wide" });
+  const grid = h("div", { class: "grid" });
   const [top, config, moves, seats, said] = [h("div"), h("div"), h("div"), h("div"), h("div")];
   const history = panel("History", `the best trials in grey, for ${short(study.metric, 40)}`, grid);
   box.append(top, h("div", { class: "columns" }, config, moves), history, seats, said);
@@ -44,15 +44,13 @@ export function trialView(context, number) {
 
   function header(trial) {
     study.ranking();
-    const numbersOfAll = study.trials.map((one) => one.number);
-    const at = numbersOfAll.indexOf(number);
-    const step = (place, text, label) =>
-      h("button", { class: "quiet", disabled: numbersOfAll[place] === undefined, "aria-label": label, onclick: () => go(`trial/${numbersOfAll[place]}`) }, text);
+    const at = study.trials.indexOf(trial);
+    const turn = (by, text, label) => h("button", { class: "quiet", disabled: !study.trials[at + by], "aria-label": label, onclick: () => step(by) }, text);
     const tile = (name, value, more) => h("div", { class: "tile" }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
     return h(
       "section",
       { class: "panel" },
-      h("header", { class: "panel-head spread" }, h("h1", null, `Trial ${number}`), h("span", null, step(at - 1, "← before", "the trial before"), step(at + 1, "next →", "the next trial"))),
+      h("header", { class: "panel-head spread" }, h("h1", null, `Trial ${number}`), h("span", null, turn(-1, "← before", "the trial before"), turn(1, "next →", "the next trial"))),
       h(
         "div",
         { class: "tiles" },
@@ -83,21 +81,21 @@ export function trialView(context, number) {
   }
 
   function movesPanel(trial) {
-    const items = [h("li", null, h("span", { class: "muted" }, `${seconds(Math.max(trial.created, 0))}  `), "entered the record")];
+    const items = [[seconds(Math.max(trial.created, 0)), "entered the record"]];
     for (const move of trial.moves.slice(-60))
-      items.push(h("li", null, h("span", { class: "muted" }, `${seconds(Math.max(move.time, 0))}  `), h("span", { class: `status-${move.status}` }, `${GLYPHS[move.status]} ${move.status}`), ` after ${count(move.epoch, "epoch")}`));
-    return panel("States", "time since the study began", h("ol", { class: "lines plain-list" }, items));
+      items.push([seconds(Math.max(move.time, 0)), h("span", { class: `status-${move.status}` }, `${GLYPHS[move.status]} ${move.status}`), move.epoch ? ` after ${count(move.epoch, "epoch")}` : ""]);
+    return panel("States", "time since the study began", timed(items));
   }
 
   function seatsPanel(trial) {
     const spans = (study.timeline?.spans || []).filter((span) => span.study === study.head.study && span.trials.includes(trial.number));
     const items = joinStays(spans).slice(-60).map((stay) => {
       const others = Array.from(stay.mates).filter((one) => one !== number).sort((one, other) => one - other);
-      const mates = others.length ? ` with ${numbers(others, 5)}` : " alone";
+      const mates = others.length ? ` with ${others.length > 1 ? "trials" : "trial"} ${numbers(others, 5)}` : "";
       const parts = stay.size > 1 ? `, in ${stay.size} stretches` : "";
-      return h("li", null, h("span", { class: "muted" }, `${seconds(stay.begin)} – ${seconds(stay.end)}  `), `${short(study.timeline.devices[stay.device].device, 30)}, ${stay.purpose}${mates}${parts}`);
+      return [`${seconds(stay.begin)} – ${seconds(stay.end)}`, `${short(study.timeline.devices[stay.device].device, 30)}: ${others.length ? stay.purpose : stay.purpose === "lanes" ? "alone" : `${stay.purpose}, alone`}${mates}${parts}`];
     });
-    return panel("Devices", "time since the run began", items.length ? h("ol", { class: "lines plain-list" }, items) : empty("It has not left a device yet."));
+    return panel("Devices", "time since the run began", items.length ? timed(items) : empty("It has not left a device yet."));
   }
 
   function saidPanels(trial) {
@@ -128,7 +126,7 @@ export function trialView(context, number) {
       const points = curveOf(trial, metric);
       const last = Math.max(points[points.length - 1][0], 2);
       charts.get(metric).update({
-        x: { range: [Math.min(1, points[0][0]) - last * 0.02, last * 1.03], ticks: (_, splits) => splits.map((value) => (Number.isInteger(value) ? String(value) : "")) },
+        x: { range: [Math.min(1, points[0][0]) - last * 0.02, last * 1.03], isWhole: true, space: 40 },
         y: { range: bounds(points.map(([, value]) => value ?? NaN)) },
       });
     }
@@ -172,6 +170,11 @@ export function trialView(context, number) {
     });
   }
 
+  function step(by) {
+    const next = study.trials[study.trials.findIndex((one) => one.number === number) + by];
+    if (next) go(`trial/${next.number}`);
+  }
+
   function refresh() {
     paint();
     const trial = find();
@@ -179,7 +182,12 @@ export function trialView(context, number) {
   }
 
   refresh();
-  return { element: box, refresh, restyle: () => charts.forEach((chart) => chart.rebuild()), close: () => charts.forEach((chart) => chart.destroy()) };
+  return { element: box, refresh, restyle: () => charts.forEach((chart) => chart.rebuild()), step, close: () => charts.forEach((chart) => chart.destroy()) };
+}
+
+function timed(items) {
+  // When, and what: two columns.
+  return h("dl", { class: "facts times" }, items.flatMap(([time, ...what]) => [h("dt", null, time), h("dd", null, ...what)]));
 }
 
 function line(pen, points, x, y) {
