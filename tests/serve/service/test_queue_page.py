@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 from tests.page_studies import HOSTILE
 from tests.serve.conftest import Seen
-from tests.serve.service.conftest import SLOW, RunningService, has_epochs, submit, wait_for, wait_for_end
+from tests.serve.service.conftest import SLOW, STUDY, RunningService, has_epochs, submit, wait_for, wait_for_end
 
 from headwater.execute import Service
 from headwater.serve.service.values import Role
@@ -52,6 +52,47 @@ def test_a_viewer_sees_everything_and_can_change_nothing(page: Page, service: Ru
     open_queue(page, service, service.add_user("grace", Role.VIEWER))
     page.wait_for_selector(row_of(study))
     assert page.query_selector_all(".stop, .priority, button:has-text('Pause')") == []
+    page.wait_for_selector(f"{row_of(study)} a").click()
+    page.wait_for_selector(".head .tile:has-text('of ada')")
+    assert page.query_selector_all(".stop, .priority, button:has-text('Pause')") == []
+    page.goto("about:blank")  # closed before its server is
+
+
+def test_a_study_has_a_page_of_its_own_with_the_same_buttons(page: Page, service: RunningService) -> None:
+    ada = service.add_user("ada")
+    study = submit(ada, SLOW)
+    wait_for(ada, study, has_epochs(1))
+    open_queue(page, service, ada)
+    page.click(f"{row_of(study)} a")
+    page.wait_for_selector(".head .state-running")
+    page.wait_for_selector(".view .panel:has-text('Best so far')")
+    page.fill(".head .priority", "7")
+    page.press(".head .priority", "Enter")
+    wait_for(ada, study, lambda one: one["priority"] == 7)
+    page.click(".head >> text=Pause")
+    page.wait_for_selector(".head .state-paused")
+    assert ada.show(study)["state"] == "paused"
+    page.keyboard.press("8")
+    page.wait_for_selector("tr[data-trial='0']")
+    page.click(".head >> text=Resume")
+    page.wait_for_selector(".head .state-running")
+    page.click(".head .stop")
+    page.click(".head .stop:has-text('Everything is saved')")
+    page.wait_for_selector(".head .state-stopped")
+    assert ada.show(study)["state"] == "stopped"
+    page.keyboard.press("s")
+    page.wait_for_selector(row_of(study))
+    page.goto("about:blank")  # closed before its server is
+
+
+def test_a_study_of_somebody_else_has_no_page(page: Page, service: RunningService, seen: Seen) -> None:
+    study = submit(service.add_user("ada"), STUDY)
+    open_queue(page, service, service.add_user("grace"))
+    page.goto(f"{service.url}/study#{study}/overview")
+    page.wait_for_selector(".empty:has-text('there is no study')")
+    page.goto("about:blank")  # closed before its server is
+    assert all("404" in error for error in seen.errors)
+    seen.errors.clear()
 
 
 def test_a_wrong_token_is_asked_for_again(page: Page, service: RunningService, seen: Seen) -> None:

@@ -17,6 +17,7 @@ MODULES = (
     "dom",
     "numbers",
     "data",
+    "service",
     "source",
     "filter",
     "chart",
@@ -38,7 +39,7 @@ MODULES = (
     "main",
 )
 """The ES modules of the page, each after those that it imports: they are served as one."""
-QUEUE_MODULES = ("dom", "data", "numbers", "queue")
+QUEUE_MODULES = ("dom", "data", "numbers", "service", "queue")
 """Those of the page of a service."""
 
 
@@ -64,9 +65,8 @@ PARTS: Mapping[str, Part] = MappingProxyType(
 )
 
 
-QUEUE_PARTS: Mapping[str, Part] = MappingProxyType(
-    {"queue.js": Part(QUEUE_MODULES, "text/javascript"), "page.css": Part(("page.css",), "text/css")}
-)
+SERVICE_PARTS: Mapping[str, Part] = MappingProxyType({**PARTS, "queue.js": Part(QUEUE_MODULES, "text/javascript")})
+"""Of a service: its queue, and the pages of its studies."""
 
 
 def queue_html() -> str:

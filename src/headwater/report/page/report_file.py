@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from headwater.errors import StudyError
 from headwater.report.page.html import report_html
@@ -19,15 +20,22 @@ def make_report(storage: str, name: str | None) -> str:
     Raises:
         StoreError: There is no such study, or it cannot be read.
     """
+    written = datetime.now().astimezone().isoformat(timespec="minutes")
+    return report_html({**describe_study(storage, name), "storage": show_storage(storage), "written": written})
+
+
+def describe_study(storage: str, name: str | None, *, with_importance: bool = True) -> dict[str, Any]:  # Any: JSON
+    """Return what a page shows of a study, with all its metrics; importance is what takes long.
+
+    Raises:
+        StoreError: There is no such study, or it cannot be read.
+    """
     with open_store(storage, create=False) as store:
         page = StudyPage(store, store.study(name))
         page.refresh()
         whole = page.whole(all_metrics=True)
-    importance = measure_importance(storage, page.followed.info.name)
-    written = datetime.now().astimezone().isoformat(timespec="minutes")
-    return report_html(
-        make_plain({**whole, "importance": importance, "storage": show_storage(storage), "written": written})
-    )
+    importance = measure_importance(storage, page.followed.info.name) if with_importance else None
+    return make_plain({**whole, "importance": importance})
 
 
 def write_report(storage: str, name: str | None, path: Path) -> int:

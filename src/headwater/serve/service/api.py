@@ -111,6 +111,13 @@ class Api:
         content = await self._reader.read_trials(submission.id, folder)
         return Response(content, media_type="application/json", headers=HEADERS)
 
+    async def page(self, request: Request) -> Response:
+        """All that the page of a study shows; with `importance=1`, how much each hyperparameter matters too."""
+        submission, folder = await self._find(request)
+        with_importance = read_query(request, "importance", 1) == 1
+        content = await self._reader.read_page(submission.id, folder, with_importance=with_importance)
+        return Response(content, media_type="application/json", headers=HEADERS)
+
     async def archive(self, request: Request) -> Response:
         """A copy of a study's record and, with `weights=1`, the best weights, as a tar file."""
         submission, folder = await self._find(request)

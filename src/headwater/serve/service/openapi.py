@@ -108,6 +108,14 @@ PLACES = (
     Place("GET", f"{_ONE}/trials", "trials", "List its trials", answer={"type": "array"}),
     Place(
         "GET",
+        f"{_ONE}/page",
+        "page",
+        "Read what its page shows and, with importance=1, what matters",
+        query=("importance",),
+        answer={"type": "object"},
+    ),
+    Place(
+        "GET",
         f"{_ONE}/archive",
         "archive",
         "Fetch its record and, with weights=1, its best weights",

@@ -33,6 +33,15 @@ class StudyReader:
         """
         return await self._run(folder, "headwater", "export", study, "--format=json", f"--storage={folder.record}")
 
+    async def read_page(self, study: str, folder: StudyFolder, *, with_importance: bool) -> bytes:
+        """Return what the page of a study shows, as JSON.
+
+        Raises:
+            StudyError: There is nothing to read yet, or too much.
+        """
+        what = "importance" if with_importance else "study"
+        return await self._run(folder, "headwater.serve.service.study_page", study, str(folder.record), what)
+
     async def read_archive(self, study: str, folder: StudyFolder, *, with_weights: bool) -> BinaryIO:
         """Return a tar file of the record and, if asked, the best weights; no name on the disk is left of it.
 

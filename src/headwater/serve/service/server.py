@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headwater.errors import StudyError
-from headwater.report.page.html import QUEUE_PARTS, queue_html
+from headwater.report.page.html import SERVICE_PARTS, dashboard_html, queue_html
 from headwater.serve.access import HEADERS as PAGE_HEADERS
 from headwater.serve.service.answers import HEADERS, answer, refuse_failing, refuse_unknown, telling_errors
 from headwater.serve.service.api import Api
@@ -101,7 +101,7 @@ def build_app(
 
     routes = [Route(one.path, telling_errors(getattr(api, one.name)), methods=[one.method]) for one in PLACES]
     routes += [Route(path, _list_places) for path in ("/v1", "/v1/")]
-    routes += [Route("/", _page), Route("/static/{name}", _static)]
+    routes += [Route("/", _page), Route("/study", _study_page), Route("/static/{name}", _static)]
     return Starlette(
         routes=[*routes, Route("/v1/openapi.json", _document)],
         lifespan=coordinating,
@@ -113,8 +113,12 @@ async def _page(request: Request) -> Response:
     return Response(queue_html(), media_type="text/html", headers=PAGE_HEADERS)
 
 
+async def _study_page(request: Request) -> Response:
+    return Response(dashboard_html(), media_type="text/html", headers=PAGE_HEADERS)
+
+
 async def _static(request: Request) -> Response:
-    part = QUEUE_PARTS.get(request.path_params["name"])
+    part = SERVICE_PARTS.get(request.path_params["name"])
     if part is None:
         raise HTTPException(404)
     return Response(part.read(), media_type=part.media_type, headers=PAGE_HEADERS)

@@ -2,7 +2,8 @@
 import { h, short, clear, empty } from "./dom.js";
 import { num, seconds, when, count, percent, dollars } from "./numbers.js";
 import { Study } from "./data.js";
-import { LiveSource, FileSource } from "./source.js";
+import { LiveSource, ServiceSource, FileSource } from "./source.js";
+import { isBusy, stopButton } from "./service.js";
 import { Filter } from "./filter.js";
 import { overviewView } from "./overview.js";
 import { curvesView } from "./curves.js";
@@ -37,7 +38,7 @@ const KEYS = "1234567890-=";
 const RARE = ["surrogate", "cost"]; // views of what few studies have
 
 const inlined = document.getElementById("data");
-const source = inlined ? new FileSource(JSON.parse(inlined.textContent)) : new LiveSource();
+const source = inlined ? new FileSource(JSON.parse(inlined.textContent)) : location.pathname === "/study" ? new ServiceSource() : new LiveSource();
 const page = document.getElementById("page");
 const crumbs = h("nav", { class: "crumbs", "aria-label": "where you are" });
 const live = h("span", { class: "live", "aria-live": "polite" });
@@ -48,15 +49,24 @@ const help = makeHelp();
 let current = { study: null, view: null, filter: new Filter(), unfollow: () => {}, id: null, mayStop: false };
 let drawing = 0;
 
-page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, source.isLive ? h("a", { class: "mark", href: "#", title: "all studies (s)" }, "Headwater") : h("span", { class: "mark" }, "Headwater"), crumbs), h("div", { class: "top-right" }, live, themeButton, helpButton)), main, help);
+page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, source.list ? h("a", { class: "mark", href: source.list[0], title: `${source.list[1]} (s)` }, "Headwater") : h("span", { class: "mark" }, "Headwater"), crumbs), h("div", { class: "top-right" }, live, themeButton, helpButton)), main, help);
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 function readPlace() {
-  const [study, view, more] = location.hash.slice(1).split("/");
+  const [study, view, more] = location.hash.slice(1).split("/").map(decode);
   return { study: source.isLive ? study || null : String(source.data.head.id), view: view || "overview", more };
 }
 
 function go(study, view) {
-  location.hash = study === null ? "" : `${study}/${view}`;
+  if (study === null) location.assign(source.list[0]);
+  else location.hash = `${encodeURIComponent(study)}/${view}`;
 }
 
 async function show() {
@@ -64,7 +74,7 @@ async function show() {
   const turn = (drawing += 1);
   if (current.view) current.view.close();
   current.view = null;
-  if (place.study === null) return showStudies();
+  if (place.study === null) return source.hasStages ? showStudies() : location.assign("/");
   if (current.id !== place.study || !current.study) {
     current.unfollow();
     clear(main, empty("Reading…"));
@@ -72,7 +82,9 @@ async function show() {
       await load(place.study);
     } catch (error) {
       current.id = null;
+      if (error.isUnknown) return location.assign("/");
       clear(main, h("section", { class: "panel" }, empty("The study cannot be shown.", error.message)));
+      if (!source.hasStages && source.isLive) setTimeout(() => turn === drawing && show(), 3000);
       return;
     }
     if (turn !== drawing) return;
@@ -106,6 +118,11 @@ function follow(id, study) {
     return () => {};
   }
   let waits = false;
+  const refreshSoon = () => {
+    if (waits) return;
+    waits = true;
+    setTimeout(() => ((waits = false), refresh()), 60);
+  };
   return source.follow(id, study.version, {
     state: (isOn) => {
       live.textContent = isOn ? "● live" : "○ not connected";
@@ -113,9 +130,11 @@ function follow(id, study) {
     },
     patch: (patch) => {
       study.absorb(patch);
-      if (waits) return;
-      waits = true;
-      setTimeout(() => ((waits = false), refresh()), 60);
+      refreshSoon();
+    },
+    head: (part) => {
+      Object.assign(study.head, part);
+      refreshSoon();
     },
     reload: async () => {
       const fresh = new Study();
@@ -138,9 +157,9 @@ function showStudy(place) {
   const { id, whole, part_of } = study.head;
   clear(
     crumbs,
-    source.isLive ? h("a", { href: "#" }, "studies") : null,
-    source.isLive && whole ? h("a", { href: `#${whole}/overview` }, short(part_of, 30)) : null,
-    h("a", { href: `#${id}/overview`, title: short(name, 300) }, short(name, 40)),
+    source.list ? h("a", { href: source.list[0] }, source.list[1]) : null,
+    source.hasStages && whole ? h("a", { href: `#${whole}/overview` }, short(part_of, 30)) : null,
+    h("a", { href: `#${encodeURIComponent(id)}/overview`, title: short(name, 300) }, short(name, 40)),
     place.view === "trial" ? h("span", null, `trial ${short(place.more ?? "", 20)}`) : null,
   );
   if (place.view !== "trial") current.before = place.view;
@@ -152,7 +171,7 @@ function showStudy(place) {
     source,
     filter: current.filter,
     go: (view) => go(id, view),
-    open: (other) => source.isLive && go(other, "overview"),
+    open: (other) => source.hasStages && go(other, "overview"),
   };
   const found = VIEWS.find(([key]) => key === place.view);
   current.view = place.view === "trial" ? trialView(context, Number(place.more)) : (found || VIEWS[0])[2](context);
@@ -183,15 +202,16 @@ function paintTiles() {
   const { head } = study;
   const tile = (name, value, more, kind = "") => h("div", { class: `tile ${kind}` }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
   const wanted = head.settings?.num_trials;
+  const isRunning = head.state === "running"; // what trials and devices spend is written down when they are left
   const target = study.surrogate?.targets.find((one) => one.is_settled);
   clear(
     tiles,
-    tile(`best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${head.id}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
+    tile(`best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${encodeURIComponent(head.id)}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
     target ? tile("target", num(target.value), "the model as it was written") : null,
     tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head))), "wide-tile"),
-    tile("state", stateBadge(head), stopPart(head)),
-    tile("time in training", seconds(head.seconds), study.timeline?.end_s ? `${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch"), "aside"),
-    head.cost ? tile("cost", dollars(head.cost.dollars), h("a", { href: `#${head.id}/cost` }, costWords(head.cost))) : null,
+    tile("state", stateBadge(head), stopPart(head), source.controls ? "wide-tile" : ""),
+    tile("time in training", head.seconds || !isRunning ? seconds(head.seconds) : "–", !isRunning && study.timeline?.end_s ? `${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch"), "aside"),
+    head.cost ? tile("cost", dollars(head.cost.dollars), h("a", { href: `#${encodeURIComponent(head.id)}/cost` }, costWords(head.cost))) : null,
     tile("started", when(head.started).slice(11), `${when(head.started).slice(0, 10)}, ` + short(head.settings?.search || "", 30) + (typeof head.settings?.surrogate === "string" ? `, ${short(head.settings.surrogate.replace(/ \(.*/, ""), 40)}` : ""), "aside"),
   );
 }
@@ -205,26 +225,20 @@ function costWords({ planned_dollars, forecast_dollars, budget_dollars }) {
 }
 
 function stopPart(head) {
+  if (source.controls) return source.controls((text) => (live.textContent = short(text, 200)));
   if (head.state === "stopping") return `asked by ${short(head.asker || "somebody", 40)}`;
   if (head.state === "killed") return short(head.process || "", 40);
   if (head.state !== "running") return current.study.timeline?.end_s ? `after ${seconds(current.study.timeline.end_s)}` : count(head.num_epochs, "epoch");
   if (!current.mayStop) return short(head.process || "", 40);
-  const button = h("button", { class: "stop", onclick: async () => {
-    if (button.dataset.asked !== "yes") {
-      button.dataset.asked = "yes";
-      button.textContent = "Stop it? Everything is saved";
-      setTimeout(() => ((button.dataset.asked = ""), paintTiles()), 4000);
-      return;
-    }
+  const button = stopButton(async () => {
     button.disabled = true;
-    button.dataset.asked = "";
     try {
       live.textContent = (await source.stop(head.id)).told;
     } catch (error) {
       live.textContent = error.message;
       button.disabled = false;
     }
-  } }, "Stop");
+  });
   return button;
 }
 
@@ -239,8 +253,7 @@ function paintFilter() {
 
 function refresh() {
   if (!current.study || !current.view) return;
-  const asked = tiles.querySelector(".stop")?.dataset.asked === "yes";
-  if (!asked) paintTiles();
+  if (!isBusy(tiles)) paintTiles();
   paintFilter();
   current.view.refresh();
 }
@@ -272,7 +285,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key.length === 1 && at >= 0 && VIEWS[at] && current.study) go(id, VIEWS[at][0]);
   else if (event.key === "t") turnTheme();
   else if (event.key === "?") help.showModal();
-  else if (event.key === "s" && source.isLive) go(null);
+  else if (event.key === "s" && source.list) go(null);
   else if (event.key === "r" && current.study) current.filter.reset();
   else if (event.key === "/" && current.study) {
     event.preventDefault();

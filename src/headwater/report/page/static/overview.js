@@ -44,10 +44,10 @@ export function overviewView(context) {
     });
     if (study.steps.length) pen.lineTo(x(end()), y(study.steps[study.steps.length - 1].value));
     pen.stroke();
-    pen.fillStyle = look.surface;
+    pen.fillStyle = study.steps.length > 40 ? look.accent : look.surface;
     for (const step of study.steps.slice(-200)) {
       pen.beginPath();
-      pen.arc(x(at(step)), y(step.value), 3 * ratio, 0, 2 * Math.PI);
+      pen.arc(x(at(step)), y(step.value), (study.steps.length > 40 ? 1 : 3) * ratio, 0, 2 * Math.PI);
       pen.fill();
       pen.stroke();
     }

@@ -1,10 +1,10 @@
 // The queue of a service: what runs and waits, and what a token allows to change. The token stays in this tab.
 import { h, short, clear, panel, empty } from "./dom.js";
 import { num, seconds, count } from "./numbers.js";
+import { askService, changeButtons, changeStudy, findToken, isBusy, isOver, keepToken, priorityBox } from "./service.js";
 
 const GLYPH_OF = { queued: "◷", running: "▶", paused: "‖", stopped: "■", done: "✓", failed: "✕" };
 const CLASS_OF = { queued: "paused", running: "running", paused: "paused", stopped: "stopped", done: "completed", failed: "failed" };
-const KEPT = "headwater-token";
 const MOST_ENDED = 50;
 const LOOK_MS = 2000;
 
@@ -13,35 +13,23 @@ const told = h("span", { class: "live", "aria-live": "polite" });
 const main = h("main", { id: "main" });
 page.append(h("header", { class: "top" }, h("div", { class: "top-left" }, h("span", { class: "mark" }, "Headwater"), h("nav", { class: "crumbs" }, h("span", null, "queue"))), h("div", { class: "top-right" }, told)), main);
 
-const queue = { token: takeToken(), timer: null, log: null, user: null, seen: "" };
+const queue = { timer: null, log: null, user: null, seen: "" };
 
 function takeToken() {
   // A fragment is sent to nobody; it goes from the address as soon as it is read.
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem(KEPT, given);
-    history.replaceState(null, "", location.pathname);
-  }
-  return given || sessionStorage.getItem(KEPT);
-}
-
-async function ask(path, method = "GET", body = undefined) {
-  const answer = await fetch(`/v1/${path}`, { method, headers: { Authorization: `Bearer ${queue.token}`, "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
-  const value = await answer.json();
-  if (answer.status === 401) throw Object.assign(new Error("The service does not know this token."), { isUnknown: true });
-  if (!answer.ok) throw new Error(value.error || answer.statusText);
-  return value;
+  if (!given) return;
+  keepToken(given);
+  history.replaceState(null, "", location.pathname);
 }
 
 function askForToken(message) {
   clearTimeout(queue.timer);
-  sessionStorage.removeItem(KEPT);
-  queue.token = null;
+  keepToken(null);
   const box = h("input", { class: "search", type: "password", autocomplete: "off", placeholder: "hw_…", "aria-label": "token" });
   const enter = (event) => {
     event.preventDefault();
-    queue.token = box.value.trim();
-    sessionStorage.setItem(KEPT, queue.token);
+    keepToken(box.value.trim());
     refresh();
   };
   clear(main, panel("Queue", "the token that headwater serve or headwater token create has printed; it stays in this tab", h("form", { class: "bar", onsubmit: enter }, box, h("button", { class: "quiet", type: "submit" }, "Look")), message ? h("p", { class: "status-failed" }, message) : null));
@@ -50,9 +38,9 @@ function askForToken(message) {
 
 async function refresh() {
   clearTimeout(queue.timer);
-  if (!queue.token) return askForToken();
+  if (!findToken()) return askForToken();
   try {
-    const [list, pool] = await Promise.all([ask("studies"), ask("devices")]);
+    const [list, pool] = await Promise.all([askService("studies"), askService("devices")]);
     queue.user = list.user;
     paint(list.studies, pool);
   } catch (error) {
@@ -67,11 +55,8 @@ function say(text, isGood = true) {
   told.className = isGood ? "live on" : "live off";
 }
 
-const isOver = (study) => ["stopped", "done", "failed"].includes(study.state);
-
 function paint(studies, pool) {
-  // What somebody is about to press or to type is left alone.
-  if (main.querySelector("[data-asked=yes]") || main.contains(document.activeElement?.closest?.(".priority") ?? null)) return;
+  if (isBusy(main)) return;
   const seen = JSON.stringify([studies, pool]);
   if (seen === queue.seen && main.querySelector(".queue")) return;
   queue.seen = seen;
@@ -93,7 +78,7 @@ function paint(studies, pool) {
 
 function table(studies) {
   const columns = [["study", "words"], ["user", "words"], ["state", "words"], ["", "words"], ["priority", ""], ["devices", ""], ["trials", ""], ["best", "words"], ["device time", ""], ["why", "words"]];
-  return h("div", { class: "scroll" }, h("table", { class: "plain roomy" }, h("thead", null, h("tr", null, columns.map(([name, kind]) => h("th", { class: kind }, name)))), h("tbody", null, studies.map(row))));
+  return h("div", { class: "scroll" }, h("table", { class: "plain roomy studies queued" }, h("thead", null, h("tr", null, columns.map(([name, kind]) => h("th", { class: kind }, name)))), h("tbody", null, studies.map(row))));
 }
 
 function row(study) {
@@ -104,58 +89,29 @@ function row(study) {
   return h(
     "tr",
     { "data-study": short(study.id, 200) },
-    h("td", { class: "words strong" }, short(study.id, 44)),
-    h("td", { class: "words" }, short(study.user, 30)),
-    h("td", { class: "words" }, h("span", { class: `state status-${CLASS_OF[study.state] || "paused"}` }, `${GLYPH_OF[study.state] || "?"} ${short(study.state, 20)}${study.wish ? `, to ${short(study.wish, 20)}` : ""}`)),
-    h("td", { class: "words" }, actions(study)),
-    h("td", null, priorityPart(study)),
+    h("td", { class: "words strong at-study" }, study.progress.statuses ? h("a", { href: `/study#${encodeURIComponent(study.id)}/overview` }, short(study.id, 44)) : short(study.id, 44)),
+    h("td", { class: "words at-user" }, short(study.user, 30)),
+    h("td", { class: "words at-state" }, h("span", { class: `state status-${CLASS_OF[study.state] || "paused"}` }, `${GLYPH_OF[study.state] || "?"} ${short(study.state, 20)}${study.wish ? `, to ${short(study.wish, 20)}` : ""}`)),
+    h("td", { class: "words at-actions" }, actions(study)),
+    h("td", { class: "at-priority" }, mayChange() && !isOver(study) ? priorityBox(study, (what, body) => change(study, what, body)) : String(study.priority)),
     h("td", null, String(study.num_devices)),
-    h("td", null, all ? `${all - (counts.running || 0)}/${progress.num_trials || "?"}` : "–"),
-    h("td", { class: "words" }, best ? `${short(progress.metric, 24)} ${num(best.value)}` : "–"),
+    h("td", { class: "at-trials" }, all ? `${all - (counts.running || 0)}/${progress.num_trials || "?"}` : "–"),
+    h("td", { class: "words at-best" }, best ? `${short(progress.metric, 24)} ${num(best.value)}` : "–"),
     h("td", null, seconds(study.device_seconds)),
-    h("td", { class: "words", title: short(study.reason, 2000) }, short((study.reason || "").trim().split("\n").pop(), 60)),
+    h("td", { class: "words at-why", title: short(study.reason, 2000) }, short((study.reason || "").trim().split("\n").pop(), 60)),
   );
 }
 
 const mayChange = () => queue.user?.role !== "viewer";
 
-function priorityPart(study) {
-  if (!mayChange() || isOver(study)) return String(study.priority);
-  const box = h("input", { class: "search priority", type: "number", step: "1", value: String(study.priority), "aria-label": `priority of ${short(study.id, 60)}` });
-  box.addEventListener("change", () => {
-    box.blur();
-    change(study, "priority", { priority: Number(box.value) });
-  });
-  return box;
-}
-
 function actions(study) {
-  const parts = [h("button", { class: "quiet", onclick: () => openLog(study.id) }, "Log")];
-  if (mayChange()) {
-    if (["queued", "running"].includes(study.state)) parts.push(h("button", { class: "quiet", onclick: () => change(study, "pause") }, "Pause"));
-    if (["paused", "stopped"].includes(study.state)) parts.push(h("button", { class: "quiet", onclick: () => change(study, "resume") }, "Resume"));
-    if (!isOver(study)) parts.push(stopButton(study));
-  }
-  return h("span", { class: "actions" }, parts);
-}
-
-function stopButton(study) {
-  const button = h("button", { class: "stop", onclick: () => {
-    if (button.dataset.asked === "yes") {
-      button.dataset.asked = "";
-      return change(study, "stop", {});
-    }
-    button.dataset.asked = "yes";
-    button.textContent = "Stop it? Everything is saved";
-    setTimeout(() => ((button.dataset.asked = ""), (button.textContent = "Stop")), 4000);
-  } }, "Stop");
-  return button;
+  const log = h("button", { class: "quiet", onclick: () => openLog(study.id) }, "Log");
+  return h("span", { class: "actions" }, log, mayChange() ? changeButtons(study, (what, body) => change(study, what, body)) : null);
 }
 
 async function change(study, what, body) {
   try {
-    const after = await ask(`studies/${encodeURIComponent(study.id)}/${what}`, "POST", body);
-    say(what === "priority" ? `${after.id} has priority ${after.priority}` : `${after.id}: ${after.wish ? `will ${after.wish} after its next report` : after.state}`);
+    say(await changeStudy(study, what, body));
   } catch (error) {
     say(error.message, false);
   }
@@ -171,7 +127,7 @@ async function openLog(id) {
   queue.log = mine;
   for (let [offset, isDone] = [0, false]; !isDone && queue.log === mine; ) {
     try {
-      const more = await ask(`studies/${encodeURIComponent(id)}/logs?offset=${offset}&wait=20`);
+      const more = await askService(`studies/${encodeURIComponent(id)}/logs?offset=${offset}&wait=20`);
       [offset, isDone] = [more.offset, more.is_over];
       text.append(h("span", null, more.text));
       note.hidden = offset > 0;
@@ -183,4 +139,5 @@ async function openLog(id) {
   }
 }
 
+takeToken();
 refresh();

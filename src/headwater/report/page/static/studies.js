@@ -7,11 +7,16 @@ export const STATES = {
   stopping: ["◷", "stopping"],
   killed: ["✕", "killed"],
   ended: ["✓", "ended"],
+  queued: ["◷", "queued"], // from here on: of a service
+  paused: ["‖", "paused"],
+  stopped: ["■", "stopped"],
+  done: ["✓", "done"],
+  failed: ["✕", "failed"],
 };
 
 export function stateBadge(head) {
   const [glyph, word] = STATES[head.state] || STATES.ended;
-  return h("span", { class: `state state-${head.state}`, title: short(head.process || "", 100) }, `${glyph} ${word}`);
+  return h("span", { class: `state state-${head.state}`, title: short(head.process || "", 100) }, `${glyph} ${word}${head.wish ? `, to ${short(head.wish, 20)}` : ""}`);
 }
 
 export function progressBar(head) {
