@@ -52,7 +52,7 @@ def test_a_viewer_sees_everything_and_can_change_nothing(page: Page, service: Ru
     open_queue(page, service, service.add_user("grace", Role.VIEWER))
     page.wait_for_selector(row_of(study))
     assert page.query_selector_all(".stop, .priority, button:has-text('Pause')") == []
-    page.wait_for_selector(f"{row_of(study)} a").click()
+    page.click(f"{row_of(study)} a")
     page.wait_for_selector(".head .tile:has-text('of ada')")
     assert page.query_selector_all(".stop, .priority, button:has-text('Pause')") == []
     page.goto("about:blank")  # closed before its server is
