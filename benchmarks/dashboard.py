@@ -46,6 +46,8 @@ PAINTED = """() => {
 }"""
 PEER_DRAWN = "() => document.querySelectorAll('.js-plotly-plot .main-svg').length > 0"
 LIVE_S = 20.0
+MOST_OF_PEER = 1_000
+"""Copying 10,000 trials into Optuna's storage takes minutes, and so does looking at them there."""
 
 
 def main() -> None:
@@ -62,7 +64,7 @@ def main() -> None:
             storage = Path(folder) / f"{num_trials}.db"
             write_study(storage, num_trials)
             look(browser, storage, num_trials)
-            if options.peer:
+            if options.peer and num_trials <= MOST_OF_PEER:
                 look_with_peer(browser, storage, Path(folder), options.peer)
         follow(browser, Path(folder) / "live.db")
         browser.close()

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from headwater.errors import StoreError
@@ -206,7 +207,8 @@ class FollowedStudy:
     def _take_reports(
         self, held: Mapping[int, FollowedTrial], rows: Rows, starts: dict[int, int]
     ) -> list[tuple[float, int, float]]:
-        heard = []
+        heard, metric = [], self.info.metric
+        is_plain = self.objective.judge == "last" and not self.objective.constraints
         for (number, epoch, _, time, _), metrics in zip(rows, _parse_metrics([row[2] for row in rows]), strict=True):
             trial = held.get(number)
             is_sound = metrics is not None and type(epoch) is int and epoch > 0 and type(time) is float
@@ -218,8 +220,10 @@ class FollowedStudy:
                 if name not in self.metrics:
                     self.metrics[name] = None
             if place is not None:
-                starts[number] = min(starts.get(number, place), place)
-                heard.append((time, number, self._judge(number, metrics)))
+                if place < starts.get(number, len(trial.epochs)):
+                    starts[number] = place
+                value = metrics.get(metric, NAN) if is_plain else self._judge(number, metrics)
+                heard.append((time, number, value))
         return heard
 
     def _judge(self, number: int, metrics: Mapping[str, float]) -> float:
@@ -309,13 +313,16 @@ def _parse_metrics(texts: Sequence[Any]) -> list[dict[str, float] | None]:  # An
         parsed = None if "$float" in joined else json.loads(joined)
     except (TypeError, ValueError, RecursionError):
         parsed = None
-    if parsed is None or len(parsed) != len(texts) or not all(map(_is_plain, parsed)):
+    if parsed is None or len(parsed) != len(texts) or not _are_plain(parsed):
         return [_parse_one(text) for text in texts]
     return list(parsed)
 
 
-def _is_plain(metrics: object) -> bool:
-    return type(metrics) is dict and all(type(value) is float for value in metrics.values())
+def _are_plain(parsed: Sequence[Any]) -> bool:  # Any: JSON values
+    """Tell whether all are numbers by name, without a loop of our own: there may be very many."""
+    if not set(map(type, parsed)) <= {dict}:
+        return False
+    return set(map(type, chain.from_iterable(map(dict.values, parsed)))) <= {float}
 
 
 def _parse_one(text: object) -> dict[str, float] | None:
