@@ -12,7 +12,8 @@ MOST_ROWS = 12
 
 def write_facts(title: str, facts: Mapping[str, object]) -> str:
     """Write names and values below a title."""
-    rows = [f"<tr><th style='text-align:left'>{show(name)}</th>{_cell(value)}</tr>" for name, value in facts.items()]
+    left = "style='text-align:left'"
+    rows = [f"<tr><th {left}>{show(name)}</th><td {left}>{show(value)}</td></tr>" for name, value in facts.items()]
     return f"<div><strong>{show(title)}</strong><table>{''.join(rows)}</table></div>"
 
 
