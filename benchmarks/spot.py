@@ -1,19 +1,23 @@
 """Rules for spot instances on traces of what was really to be had, against a clairvoyant; nothing is launched.
 
-    python benchmarks/spot.py FOLDER [--hours 24] [--windows 16] [--nodes 8] [--whole] [--apart] [--zones] [--only NAME]
+    python benchmarks/spot.py FOLDER [--hours 24] [--windows 16] [--nodes 8] [--whole] [--only NAME]
+    python benchmarks/spot.py FOLDER --apart | --zones | --short [--only NAME]
 
 FOLDER holds traces of skypilot-org/spot-traces (github.com), the data of "Can't Be Late" (NSDI 2024): JSON files with
 `metadata.gap_seconds` and `data`, the number of spot instances that could be had at each moment. With `--whole`, odds
 are read off the whole trace, future included, to see whether better odds would help. With `--apart`, each of the nodes
 of a trace of 16 decides for itself, as those of a search can, whose trials do not wait for each other: the first has a
 spot instance where one is to be had, the eighth where there are eight. With `--zones`, a task may train in any zone of
-which there is a trace of the same days, and change to another as it changes to on demand.
+which there is a trace of the same days, and change to another as it changes to on demand; no run does that yet. Without
+it, both rules are asked as a run asks them, `choose_markets` with the rule that `choose_rule` makes of a history. With
+`--short`, tasks take an hour or two, starts less than a step of the trace, and rules are asked every 15 seconds: how
+many steps must a deadline leave for odds to pay?
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,32 +25,46 @@ from pathlib import Path
 from statistics import fmean
 
 from headwater.plan.catalogue import load_catalogue
-from headwater.plan.spot import SpotTask
+from headwater.plan.spot import SpotTask, follow_progress
+from headwater.plan.spot_choice import choose_rule, follow_odds
+from headwater.plan.spot_history import SpotHistory, read_history
 from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost, choose_ages
-from headwater.plan.spot_trials import keep_pace, run_on_traces
+from headwater.plan.spot_trials import Decide, decide_as_run, keep_pace, run_on_traces
 
 SLACKS = (0.1, 0.25, 0.5, 1.0)
 PAST = 0.4
 """This share of a trace is the past that odds are read off; windows begin after it."""
 SWITCH_STEPS = 2
 INSTANCE = "p3.2xlarge"
+OFTEN_S = 15.0
+SHORT_SWITCH_S = 105.0
+"""What the catalogue has an instance take until it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     name: str
-    step_s: float
-    available: Sequence[bool]
+    history: SpotHistory
+    num_nodes: int
+    """So many must be there."""
     is_foreseen: bool = False
     """Whether odds are read off the whole of it, or off its beginning alone."""
 
     @property
-    def first(self) -> int:
-        return int(PAST * len(self.available))
+    def step_s(self) -> float:
+        return self.history.step_s
 
-    def fit(self, num_zones: int) -> SpotOdds:
-        known = self.available if self.is_foreseen else self.available[: self.first]
-        return SpotOdds.fit(known, self.step_s, choose_ages(num_zones))
+    @property
+    def available(self) -> Sequence[bool]:
+        return self.history.is_there(self.num_nodes)
+
+    @property
+    def first(self) -> int:
+        return int(PAST * len(self.history.counts))
+
+    @property
+    def known(self) -> SpotHistory:
+        return self.history if self.is_foreseen else replace(self.history, counts=self.history.counts[: self.first])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +84,15 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--zones", action="store_true")
+    parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     if options.apart:
         print_apart(options)
         return
     traces = [trace for trace in read_traces(options.folder, options.nodes) if options.only in trace.name]
-    if options.zones:
-        print_zones(traces, options)
+    if options.zones or options.short:
+        (print_zones if options.zones else print_short)(traces, options)
         return
     print_spot([replace(trace, is_foreseen=options.whole) for trace in traces], options)
 
@@ -165,6 +184,43 @@ def print_zones(traces: Sequence[Trace], options: argparse.Namespace) -> None:
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def print_short(traces: Sequence[Trace], options: argparse.Namespace) -> None:
+    prices = find_prices()
+    print(f"\n## Short deadlines: asked every {OFTEN_S:g} s, a start takes {SHORT_SWITCH_S:g} s\n")
+    print("| trace | hours | slack | steps to spare | uniform progress | by odds | difference | a run goes by | late |")
+    print("|---" * 9 + "|")
+    for trace in traces:
+        for hours in (0.25, 0.5, 1.0, 2.0):
+            for slack in SLACKS[1:]:
+                work_s = hours * 3600
+                task = SpotTask(work_s=work_s, deadline_s=(1 + slack) * work_s, switch_s=SHORT_SWITCH_S)
+                print_short_row(f"{trace.name} | {hours:g} | {slack:.0%}", trace, task, prices, options.windows)
+
+
+def print_short_row(name: str, trace: Trace, task: SpotTask, prices: Prices, num_windows: int) -> None:
+    known = trace.known
+    table = SpotPolicy(task, [SpotOdds.fit(known.is_there(trace.num_nodes), known.step_s)], prices)
+    rules = [decide_as_run(rule, OFTEN_S) for rule in (follow_progress, follow_odds(table))]
+    length, first = math.ceil(task.deadline_s / trace.step_s), trace.first
+    there, often = trace.available, round(trace.step_s / OFTEN_S)
+    runs = []
+    for start in range(first, len(there) - length, (len(there) - length - first) // num_windows):
+        cut = [is_there for is_there in there[start : start + length] for _ in range(often)]
+        runs.append([run_on_traces(task, [cut], OFTEN_S, prices, rule) for rule in rules])
+    evenly, by_odds = (fmean(run[place].cost_dollars for run in runs) for place in (0, 1))
+    is_chosen = choose_rule(known, task, trace.num_nodes).odds is not None
+    cells = [
+        name,
+        str(int((task.deadline_s - task.work_s) / trace.step_s)),
+        f"${evenly:.2f}",
+        f"${by_odds:.2f}",
+        f"{100 * (by_odds / evenly - 1):+.0f} %",
+        "odds" if is_chosen else "progress",
+        str(sum(run.is_late for pair in runs for run in pair)),
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def average(windows: Sequence[Window]) -> tuple[float, float, float]:
     """Return the mean costs of uniform progress, of the rule by odds, and of a clairvoyant."""
     return (
@@ -191,10 +247,8 @@ def make_task(trace: Trace, slack: float, hours: float) -> SpotTask:
 def read_traces(folder: Path, nodes: int) -> list[Trace]:
     traces = []
     for path in sorted(folder.glob("availability-*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        least = nodes if "16-node" in path.name else 1
         name = path.stem.partition("aws-")[2].removesuffix("_v100_1")
-        traces.append(Trace(name, content["metadata"]["gap_seconds"], [count >= least for count in content["data"]]))
+        traces.append(Trace(name, read_history(path), nodes if "16-node" in path.name else 1))
     return traces
 
 
@@ -222,15 +276,29 @@ def print_row(trace: Trace, slack: float, hours: float, num_windows: int, prices
 def run_windows(zones: Sequence[Trace], task: SpotTask, num_windows: int, prices: Prices) -> list[Window]:
     step_s, first = zones[0].step_s, zones[0].first
     length, whole = round(task.deadline_s / step_s), min(len(zone.available) for zone in zones)
-    rules = (keep_pace(step_s), SpotPolicy(task, [zone.fit(len(zones)) for zone in zones], prices).decide)
+    rules = make_rules(zones, task, prices)
     stride = max(1, (whole - length - first) // num_windows)
     windows = []
+    there = [zone.available for zone in zones]
     for start in list(range(first, whole - length, stride))[:num_windows]:
-        cut = [zone.available[start : start + length] for zone in zones]
+        cut = [one[start : start + length] for one in there]
         runs = [run_on_traces(task, cut, step_s, prices, decide) for decide in rules]
         bound = bound_cost(task, cut, step_s, prices)
         windows.append(Window(runs[0].cost_dollars, runs[1].cost_dollars, bound, sum(run.is_late for run in runs)))
     return windows
+
+
+def make_rules(zones: Sequence[Trace], task: SpotTask, prices: Prices) -> tuple[Decide, Decide]:
+    """Return uniform progress and the rule by odds; in one zone, as a run follows them."""
+    step_s = zones[0].step_s
+    if len(zones) == 1:
+        chosen = choose_rule(zones[0].known, task, zones[0].num_nodes)
+        assert chosen.odds is not None, chosen.told
+        by_odds = chosen.make_rule(task, prices)
+        return decide_as_run(follow_progress, step_s), decide_as_run(by_odds, 0.0)  # a table counts steps itself
+    ages = choose_ages(len(zones))
+    odds = [SpotOdds.fit(zone.known.is_there(zone.num_nodes), step_s, ages) for zone in zones]
+    return keep_pace(step_s), SpotPolicy(task, odds, prices).decide
 
 
 if __name__ == "__main__":

@@ -55,6 +55,11 @@ def make_study(search: str = "halving", max_epochs: int | None = 9) -> hw.Study:
     [
         (["--deadline", "20m"], "--deadline is for a cluster; say which with --cluster local, ray or FILE"),
         (["--nodes", "2"], "--nodes is for a cluster"),
+        (["--spot-history", "past.json"], "--spot-history is for a cluster"),
+        (
+            ["--cluster", "local", "--profile", "profile.yaml", "--deadline", "1h", "--spot-history", "past.json"],
+            "it needs a --deadline, and is_spot: true in the file of --cluster",
+        ),
         (["--cluster", "local", "--executor", "ray"], "--cluster and --executor both say where to train"),
         (["--cluster", "local", "--devices", "2"], "--cluster and --devices both say where to train"),
         (["--cluster", "local", "--budget", "3"], "give --instance NAME, or --profile FILE"),
@@ -102,6 +107,34 @@ def test_spot_instances_are_planned_at_their_own_price(place: Path) -> None:
         assert plan is not None
         prices.append((plan.instance.dollars_per_hour, plan.is_spot))
     assert prices == [(9.0, True), (36.0, False)]
+
+
+@pytest.mark.usefixtures("ec2_url")
+def test_a_history_of_spot_instances_is_named_by_an_option_or_in_the_profile(place: Path) -> None:
+    (place / "ec2.yaml").write_text(EC2)
+    (place / "past.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [1, 0, 1]}')
+    options = ClusterOptions(cluster="ec2.yaml", deadline="1h", budget=None, profile=place / "profile.yaml", nodes=None)
+    prices = PROFILE.replace("36,", "36, spot_dollars_per_hour: 9,")
+    named = prices.replace("36,", "36, spot_history: past.json,")
+    for profile, history in ((prices, place / "past.json"), (named, None)):
+        (place / "profile.yaml").write_text(profile)
+        plan = build_elastic(make_study(), 9, replace(options, spot_history=history)).plan
+        assert plan is not None
+        assert plan.instance.spot_history is not None
+        assert plan.instance.spot_history.counts == (1, 0, 1)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"metadata": {"gap_seconds": 60}, "data": [0, 0]}'])
+def test_a_history_that_makes_no_sense_ends_a_run_before_it_begins(place: Path, content: str) -> None:
+    (place / "ec2.yaml").write_text(EC2)
+    (place / "profile.yaml").write_text(PROFILE.replace("36,", "36, spot_dollars_per_hour: 9,"))
+    (place / "past.json").write_text(content)
+    arguments = ["--cluster", "ec2.yaml", "--profile", "profile.yaml", "--deadline", "1h", "--search", "halving"]
+    spot = ["--max-epochs", "9", "--spot-history", "past.json"]
+    result = CliRunner().invoke(app, ["run", "my_study.py", *arguments, *spot])
+    assert result.exit_code == 2
+    assert "the spot history 'past.json'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_spot_instances_without_a_price_are_refused(place: Path) -> None:

@@ -92,6 +92,80 @@ def test_what_makes_no_sense_gets_one_clear_line(
     assert not result.stdout
 
 
+SPOT = PROFILE.replace("12.24", "12.24, spot_dollars_per_hour: 3.06")
+PAST = {"metadata": {"gap_seconds": 60}, "data": ([8] * 30 + [2] * 5) * 20}
+
+
+def _plan_spot(place: Path, past: object, *options: str, profile: str = SPOT) -> Result:
+    (place / "past.json").write_text(past if isinstance(past, str) else json.dumps(past))
+    return _plan(place, profile, "--spot", "--deadline", "40m", *options)
+
+
+def test_the_answer_says_by_what_spot_nodes_will_be_chosen(empty_place: Path) -> None:
+    answer = json.loads(_plan_spot(empty_place, PAST, "--spot-history", "past.json", "--json").stdout)
+    nodes = max(answer["exact"]["instances"])
+    told = f"spot nodes are chosen by odds: {nodes} instances at once could be had in 600 of 700 steps of 60 s"
+    assert answer["instance"]["is_spot"]
+    assert answer["instance"]["spot_history"] == "past.json"
+    assert answer["spot_rule"] == f"{told} (past.json)"
+    shown = _plan_spot(empty_place, PAST, "--spot-history", "past.json").stdout
+    assert told in shown
+    without = json.loads(_plan_spot(empty_place, PAST, "--json").stdout)
+    assert without["spot_rule"] == "spot nodes are chosen by uniform progress, without a spot history"
+    coarse = {**PAST, "metadata": {"gap_seconds": 3000}}
+    shown = _plan_spot(empty_place, coarse, "--spot-history", "past.json").stdout
+    assert "by uniform progress, not by odds: beside the training the deadline leaves 0 of the history's steps" in shown
+
+
+def test_a_profile_or_a_catalogue_names_a_history_that_lies_beside_it(empty_place: Path) -> None:
+    folder = empty_place / "prices"
+    folder.mkdir()
+    (folder / "past.json").write_text(json.dumps(PAST))
+    (folder / "own.yaml").write_text(
+        "lab: {devices: 4, dollars_per_hour: 9, spot_dollars_per_hour: 1, spot_history: past.json}"
+    )
+    chosen = ["--instance", "lab", "--catalogue", "prices/own.yaml", "--json"]
+    answer = json.loads(_plan_spot(empty_place, "", *chosen).stdout)
+    assert answer["spot_rule"].startswith("spot nodes are chosen by odds")
+    named = SPOT.replace("12.24,", "12.24, spot_history: prices/past.json,")
+    answer = json.loads(_plan_spot(empty_place, "", "--json", profile=named).stdout)
+    assert answer["instance"]["spot_history"] == "prices/past.json"
+    (empty_place / "profile.yaml").write_text(named)
+    on_demand = ["plan", "--stages", STAGES, "--profile", "profile.yaml", "--json"]
+    answer = json.loads(CliRunner().invoke(app, on_demand).stdout)
+    assert (answer["spot_rule"], answer["instance"]["spot_history"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("past", "options", "said"),
+    [
+        ("", [], "the spot history 'past.json' is no JSON"),
+        ("[", [], "the spot history 'past.json' is no JSON"),
+        ({**PAST, "data": []}, [], "its data are empty"),
+        ({**PAST, "data": [1, float("nan")]}, [], "its data have nan"),
+        ({**PAST, "data": [1, -1]}, [], "its data have -1"),
+        ({**PAST, "data": [8, 8, 8]}, [], "8 were always to be had in it"),
+        ({**PAST, "data": [0, 0, 0]}, [], "no spot instance was ever to be had in it"),
+        (PAST, ["--spot-history", "nowhere.json"], "the spot history 'nowhere.json' cannot be read"),
+        (PAST, ["--instance", "p3.8xlarge", "--instance", "p3.2xlarge"], "is that of one type, and 2 are compared"),
+    ],
+)
+def test_a_history_that_makes_no_sense_gets_one_clear_line(
+    empty_place: Path, past: object, options: list[str], said: str
+) -> None:
+    result = _plan_spot(empty_place, past, "--spot-history", "past.json", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_a_history_is_for_spot_instances(empty_place: Path) -> None:
+    result = _plan(empty_place, SPOT, "--spot-history", "past.json")
+    assert result.exit_code == 2
+    assert "--spot-history is for spot instances; ask for them with --spot" in result.stderr
+
+
 SEARCHED = """
 import headwater as hw
 

@@ -159,6 +159,16 @@ def test_the_budget_ends_a_run_before_it_is_exceeded() -> None:
     assert run.listener.spending.cost_dollars <= budget
 
 
+def test_what_is_left_of_a_stage_that_was_begun_before_counts_as_the_whole_that_was_planned() -> None:
+    half = [(2, 4)] * 2
+    plan = plan_left(JOB, make_lanes(*half), Limits(deadline_s=500.0))
+    run = Run(Rules(instance=RULES.instance, plan=plan), 500.0, half)
+    spending = run.listener.spending
+    assert spending is not None
+    assert spending.forecast_s == pytest.approx(plan.seconds), "nothing of it is done"
+    assert spending.forecast_dollars == pytest.approx(plan.cost_dollars)
+
+
 def test_a_run_that_goes_on_has_the_nodes_of_what_is_left_and_keeps_what_was_spent() -> None:
     planned = StageSpending(num_trials=6, num_epochs=1, planned_nodes=3, planned_s=130.0, planned_dollars=3.9)
     first = replace(planned, seconds=140.0, cost_dollars=4.2)

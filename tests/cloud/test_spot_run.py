@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import cast
 
 import pytest
@@ -11,11 +12,23 @@ from tests.cloud.nodes import CountedCluster, CountedWork, Listener
 from tests.cloud.test_following import INSTANCE, JOB, make_lanes
 
 from headwater.cloud.following import Rules
-from headwater.cloud.spot_rule import SpotProgress, choose_fleet, count_done
+from headwater.cloud.spot_rule import (
+    AWAY_S,
+    SpotMarket,
+    SpotNeed,
+    SpotProgress,
+    choose_by_history,
+    choose_fleet,
+    count_done,
+    find_need,
+    make_rule,
+    tell_rule,
+)
 from headwater.conduct.protocol import Conductor
 from headwater.execute.node_keeper import NodeKeeper
 from headwater.plan.elastic_plan import lay_out
-from headwater.plan.spot import ALL_ON_DEMAND, ALWAYS_ON_DEMAND, FleetChoice, Market
+from headwater.plan.spot import ALL_ON_DEMAND, ALWAYS_ON_DEMAND, FleetChoice, Market, SpotRule, SpotTask
+from headwater.plan.spot_history import SpotHistory
 
 SPOT = replace(INSTANCE, dollars_per_hour=9.0, is_spot=True, on_demand_dollars_per_hour=36.0)
 SPOT_JOB = replace(JOB, instance=SPOT)
@@ -24,6 +37,17 @@ RULES = Rules(instance=SPOT, plan=PLAN)
 BEGIN = SpotProgress(at_s=0.0, stage=0, share_left=1.0, num_on_demand=0, is_available=True)
 BUY_SPOT, BUY_ON_DEMAND, WAIT = (FleetChoice(buy=market) for market in (Market.SPOT, Market.ON_DEMAND, Market.WAIT))
 DEADLINE_S = 1200.0
+SOON_BACK = SpotHistory(step_s=30.0, counts=((3,) * 20 + (2, 1)) * 100, source="past.json")
+"""Three could be had for ten minutes at a time, and then not for one."""
+SOON_GONE = SpotHistory(step_s=30.0, counts=(3, *(2,) * 20) * 100)
+"""They were gone before they would have trained."""
+
+
+def follow_history(history: SpotHistory) -> SpotRule:
+    need = find_need(PLAN, SPOT_JOB, DEADLINE_S)
+    assert need is not None
+    instance = replace(SPOT, spot_history=history)
+    return make_rule(need, instance, choose_by_history(need, instance))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +63,56 @@ DEADLINE_S = 1200.0
 )
 def test_progress_against_the_deadline_decides(progress: SpotProgress, choice: FleetChoice) -> None:
     assert choose_fleet(RULES, SPOT_JOB, DEADLINE_S, progress) == choice
+
+
+def test_by_a_history_what_is_soon_back_is_waited_for_and_what_is_soon_gone_is_not_bought() -> None:
+    late = replace(BEGIN, at_s=300.0, is_available=False)
+    assert [choose_fleet(RULES, SPOT_JOB, DEADLINE_S, one) for one in (late, BEGIN)] == [BUY_ON_DEMAND, BUY_SPOT]
+    assert choose_fleet(RULES, SPOT_JOB, DEADLINE_S, late, follow_history(SOON_BACK)) == WAIT
+    assert choose_fleet(RULES, SPOT_JOB, DEADLINE_S, BEGIN, follow_history(SOON_BACK)) == BUY_SPOT
+    assert choose_fleet(RULES, SPOT_JOB, DEADLINE_S, BEGIN, follow_history(SOON_GONE)) == WAIT
+
+
+@pytest.mark.parametrize("history", [SOON_BACK, SOON_GONE])
+def test_no_history_takes_the_time_for_a_loss(history: SpotHistory) -> None:
+    rule = follow_history(history)
+    for num_on_demand, is_available, at_s in product((0, 3), (True, False), (580.0, 600.0, 1200.0, 5000.0)):
+        late = replace(BEGIN, at_s=at_s, num_on_demand=num_on_demand, is_available=is_available)
+        assert choose_fleet(RULES, SPOT_JOB, DEADLINE_S, late, rule) == ALL_ON_DEMAND
+
+
+def test_the_most_nodes_that_are_still_wanted_are_looked_for_in_the_history() -> None:
+    needs = [find_need(PLAN, SPOT_JOB, DEADLINE_S, stage) for stage in range(3)]
+    task = SpotTask(work_s=PLAN.seconds, deadline_s=DEADLINE_S, switch_s=SPOT_JOB.switch_s)
+    assert needs == [SpotNeed(task, 3), SpotNeed(task, 2), SpotNeed(task, 1)]
+    assert find_need(PLAN, SPOT_JOB, None) is None
+    assert find_need(PLAN, SPOT_JOB, PLAN.seconds + 5) is None
+    assert find_need(lay_out(JOB, (3, 2, 1)), JOB, DEADLINE_S) is None
+
+
+def test_it_is_told_what_will_decide() -> None:
+    known = replace(PLAN, instance=replace(SPOT, spot_history=SOON_BACK))
+    assert tell_rule(known, SPOT_JOB, DEADLINE_S) == (
+        "spot nodes are chosen by odds: 3 instances at once could be had in 2000 of 2200 steps of 30 s (past.json)"
+    )
+    assert tell_rule(PLAN, SPOT_JOB, DEADLINE_S) == "spot nodes are chosen by uniform progress, without a spot history"
+    assert "odds need 3" in (tell_rule(known, SPOT_JOB, PLAN.seconds + 60) or "")
+    assert "spot nodes are waited for" in (tell_rule(known, SPOT_JOB, None) or "")
+    assert tell_rule(lay_out(JOB, (3, 2, 1)), JOB, DEADLINE_S) is None
+
+
+def test_spot_nodes_are_away_from_the_first_that_was_not_to_be_had_until_one_is() -> None:
+    market = SpotMarket(since_s=0.0)
+    assert market.look(50.0) == (True, 50.0)
+    market.see(100.0, has_all=True)
+    assert market.look(110.0) == (True, 110.0)
+    market.see(120.0, has_all=False)
+    assert market.look(130.0) == (False, 10.0)
+    assert market.look(120.0 + AWAY_S + 5) == (True, 5.0), "nobody knows, so they are asked for"
+    market.see(160.0, has_all=False)
+    assert market.look(170.0) == (False, 50.0)
+    market.see(200.0, has_all=True)
+    assert market.look(207.0) == (True, 7.0)
 
 
 def test_without_a_deadline_or_a_price_on_demand_spot_nodes_are_waited_for() -> None:
@@ -62,12 +136,13 @@ def test_what_is_done_is_counted_by_the_plan() -> None:
 class SpotRun:
     """A keeper of spot nodes with all that it deals with."""
 
-    def __init__(self, deadline_s: float | None = DEADLINE_S) -> None:
+    def __init__(self, deadline_s: float | None = DEADLINE_S, history: SpotHistory | None = None) -> None:
         self.clock = JumpingClock()
         self.cluster = CountedCluster(self.clock, is_spot=True)
         self.work = CountedWork(self.cluster)
         self.listener = Listener(make_lanes(*[(0, 1)] * 6))
-        self.keeper = NodeKeeper(self.cluster, RULES, SPOT_JOB, deadline_s=deadline_s, clock=self.clock)
+        rules = replace(RULES, instance=replace(SPOT, spot_history=history))
+        self.keeper = NodeKeeper(self.cluster, rules, SPOT_JOB, deadline_s=deadline_s, clock=self.clock)
         self.tend()
         self.work.busy = set(self.cluster.nodes)
 
@@ -124,7 +199,33 @@ def test_where_no_spot_node_is_to_be_had_who_is_late_pays_and_who_is_early_waits
     assert any("early enough to wait" in note for note in run.listener.notes)
     run.tend(250.0)
     assert run.markets == {"node-2": True, "node-3": False}
-    assert any("the run is late: nodes on demand take their place" in note for note in run.listener.notes)
+    assert any("does not wait: nodes on demand take their place" in note for note in run.listener.notes)
+
+
+def test_a_run_with_a_history_says_so_and_waits_by_it_until_time_is_out() -> None:
+    run = SpotRun(history=SOON_BACK)
+    told = "spot nodes are chosen by odds: 3 instances at once could be had in 2000 of 2200 steps of 30 s (past.json)"
+    assert run.listener.notes.count(told) == 1
+    run.cluster.has_spot = False
+    run.take("node-1")
+    run.tend(300.0)  # nothing is done, which is late
+    assert run.markets == {"node-0": True, "node-2": True}
+    run.cluster.has_spot = True
+    run.tend(AWAY_S)
+    assert run.markets == {"node-0": True, "node-2": True, "node-3": True}
+    run.tend(250.0)
+    assert sum(not is_spot for is_spot in run.markets.values()) == 3, "no time is left for a loss"
+    assert run.listener.notes.count(told) == 1
+
+
+def test_a_history_that_cannot_be_followed_is_told_and_uniform_progress_goes_on() -> None:
+    run = SpotRun(history=replace(SOON_BACK, step_s=400.0))
+    told = "leaves 1 of the history's steps of 400 s, and odds need 3"
+    assert sum(told in note for note in run.listener.notes) == 1
+    run.cluster.has_spot = False
+    run.take("node-1")
+    run.tend(300.0)
+    assert run.markets == {"node-0": True, "node-2": True, "node-3": False}
 
 
 def test_what_was_spent_at_either_price_is_told_apart() -> None:

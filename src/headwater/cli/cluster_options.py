@@ -44,6 +44,10 @@ InstanceOption = Annotated[
 NodesOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="With --cluster: how many nodes where there is no plan.")
 ]
+SpotHistoryOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="On spot instances: a JSON file, how many of them could be had when."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class ClusterOptions:
     profile: Path | None
     nodes: int | None
     instance: str | None = None
+    spot_history: Path | None = None
 
     def check(self, executor: str | None, devices: int | None) -> None:
         """Refuse what makes no sense together.
@@ -63,10 +68,11 @@ class ClusterOptions:
         Raises:
             StudyError: Something does not.
         """
-        names = ("deadline", "budget", "profile", "instance", "nodes")
+        names = ("deadline", "budget", "profile", "instance", "nodes", "spot_history")
         given = [name for name in names if getattr(self, name) is not None]
         if self.cluster is None and given:
-            raise StudyError(f"--{given[0]} is for a cluster; say which with --cluster local, ray or FILE")
+            name = given[0].replace("_", "-")
+            raise StudyError(f"--{name} is for a cluster; say which with --cluster local, ray or FILE")
         if self.cluster is None:
             return
         for name, value in (("executor", executor), ("devices", devices)):
@@ -76,6 +82,11 @@ class ClusterOptions:
         if not is_priced and (self.budget is not None or self.deadline is not None):
             raise StudyError(
                 "--deadline and --budget need to know what a node costs; give --instance NAME, or --profile FILE"
+            )
+        if self.spot_history is not None and (self.deadline is None or not _asks_for_spot(self.cluster)):
+            raise StudyError(
+                "--spot-history says when to wait for spot instances; it needs a --deadline, and is_spot: true in the "
+                "file of --cluster"
             )
 
 
@@ -224,4 +235,5 @@ def _ask(options: ClusterOptions, file: Path | None, stages: str | None) -> Aske
         catalogue=None,
         is_spot=_asks_for_spot(options.cluster),
         relative_speed=None,
+        spot_history=options.spot_history,
     )

@@ -10,6 +10,7 @@ import typer
 from headwater.cli.plan_sources import Asked, Sources, collect_sources, parse_dollars, parse_seconds, save_profile
 from headwater.cli.plan_tables import Outcome, describe, draw_tables, show_seconds
 from headwater.cli.terminal import STORAGE_VARIABLE, JsonOption, open_out, print_json, telling_errors
+from headwater.cloud.spot_rule import tell_rule
 from headwater.errors import PlanError
 from headwater.plan.choice import MOST_STARTS, choose_plan, name_rent
 from headwater.plan.elastic import Limits, plan_fastest
@@ -59,6 +60,10 @@ def plan(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(metavar="FILE", help="A YAML file: other instances, or other prices.")
     ] = None,
     spot: Annotated[bool, typer.Option("--spot", help="Consider spot prices too.")] = False,
+    spot_history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --spot: a JSON file, how many could be had when."),
+    ] = None,
     relative_speed: Annotated[
         float | None,
         typer.Option(metavar="X", help="How many times faster an instance's devices are than the measured ones."),
@@ -96,6 +101,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
             catalogue=catalogue,
             is_spot=spot,
             relative_speed=relative_speed,
+            spot_history=spot_history,
         )
         sources = collect_sources(asked)
         if save_profile_to is not None:
@@ -123,6 +129,7 @@ def _decide(sources: Sources, limits: Limits) -> Outcome:
         chosen=chosen,
         greedy=greedy,
         plan=laid_out,
+        spot_rule=tell_rule(laid_out, chosen.job, limits.deadline_s),
         forecast=forecast(chosen.job, laid_out.devices, limits.deadline_s),
         curve=trace_prices(chosen.job, [factor * fastest * (1 + 1e-9) for factor in CURVE_FACTORS], MOST_STARTS),
     )

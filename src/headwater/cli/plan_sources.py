@@ -14,6 +14,7 @@ from headwater.errors import PlanError, StoreError
 from headwater.plan.catalogue import Offer, extend_catalogue, find_offer, load_catalogue
 from headwater.plan.jobs import Job, JobStage
 from headwater.plan.profiles import Basis, TimeProfile, read_profile, write_profile
+from headwater.plan.spot_history import read_history
 
 if TYPE_CHECKING:
     from headwater.study import Study
@@ -41,6 +42,7 @@ class Asked:
     catalogue: Path | None
     is_spot: bool
     relative_speed: float | None
+    spot_history: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ def collect_sources(asked: Asked) -> Sources:
     known = load_catalogue()
     if profile.offer is not None and profile.offer.kind is None and profile.offer.name in known:
         profile = replace(profile, offer=replace(profile.offer, kind=known[profile.offer.name].kind))
-    offers = _find_offers(profile, known, asked)
+    offers = _name_history(_find_offers(profile, known, asked), asked)
     jobs, bases = [], {}
     for offer in offers.values():
         markets = [False, True] if asked.is_spot and offer.spot_dollars_per_hour is not None else [False]
@@ -196,6 +198,30 @@ def _find_offers(profile: TimeProfile, known: Mapping[str, Offer], asked: Asked)
     return {profile.offer.name: catalogue[profile.offer.name]}
 
 
+def _name_history(offers: dict[str, Offer], asked: Asked) -> dict[str, Offer]:
+    """Return the offers with the history that was asked for."""
+    if asked.spot_history is None:
+        return offers
+    if not asked.is_spot:
+        raise PlanError("--spot-history is for spot instances; ask for them with --spot, or is_spot: true of a cluster")
+    if len(offers) > 1:
+        raise PlanError(
+            f"--spot-history is that of one type, and {len(offers)} are compared; give each its own spot_history in a "
+            "--catalogue"
+        )
+    return {name: replace(offer, spot_history=str(asked.spot_history)) for name, offer in offers.items()}
+
+
+def _anchor_histories(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:  # Any: what a YAML file holds
+    """Return what a file holds with the histories that it names as seen from its folder."""
+    return {
+        name: {**values, "spot_history": str(folder / str(values["spot_history"]))}
+        if isinstance(values, Mapping) and values.get("spot_history")
+        else values
+        for name, values in content.items()
+    }
+
+
 def _read_file(path: Path, what: str, read: Callable[[Mapping[str, Any]], T]) -> T:  # Any: what a YAML file holds
     import yaml
 
@@ -209,7 +235,7 @@ def _read_file(path: Path, what: str, read: Callable[[Mapping[str, Any]], T]) ->
         if not isinstance(content, Mapping):
             held = "nothing" if content is None else f"a {type(content).__name__}"
             raise PlanError(f"it holds {held}, and needs names with values; see docs/plan.md")
-        return read(content)
+        return read(_anchor_histories(content, path.parent))
     except PlanError as error:
         raise PlanError(f"the {what} {str(path)!r}: {error}") from error
 
@@ -218,6 +244,8 @@ def _build_job(
     stages: Sequence[JobStage], profile: TimeProfile, offer: Offer, asked: Asked, *, is_spot: bool
 ) -> tuple[Job, Basis]:
     instance = offer.rent(is_spot=is_spot)
+    if is_spot and offer.spot_history is not None:
+        instance = replace(instance, spot_history=read_history(offer.spot_history))
     fitted, basis = profile.fit_to(instance, asked.relative_speed)
     assert fitted.epoch_seconds is not None
     job = Job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -13,7 +13,7 @@ from headwater.cli.plan_sources import Sources
 from headwater.plan.choice import Chosen, name_rent
 from headwater.plan.elastic import Limits, Prediction
 from headwater.plan.elastic_plan import ElasticPlan
-from headwater.plan.jobs import Billing, Job, Part
+from headwater.plan.jobs import Billing, Instance, Job, Part
 from headwater.plan.profiles import Basis
 from headwater.plan.simulation import Forecast, is_uncertain
 
@@ -38,6 +38,8 @@ class Outcome:
     plan: ElasticPlan
     forecast: Forecast
     curve: Sequence[tuple[float, Prediction]]
+    spot_rule: str | None = None
+    """What will decide when there are spot nodes; None where there are none."""
 
     @property
     def basis(self) -> Basis:
@@ -51,7 +53,8 @@ def describe(outcome: Outcome) -> dict[str, Any]:  # Any: JSON values
     offer = outcome.sources.offers[instance.name]
     return {
         **{name: _describe_plan(getattr(chosen, name)) for name in WAYS},
-        "instance": {**asdict(instance), "source": offer.source, "date": offer.date},
+        "instance": {**_describe_instance(instance), "source": offer.source, "date": offer.date},
+        "spot_rule": outcome.spot_rule,
         "basis": outcome.basis.value,
         "stages": [asdict(stage) for stage in outcome.plan.stages],
         "forecast": asdict(outcome.forecast),
@@ -97,6 +100,13 @@ def show_seconds(seconds: float) -> str:
 
 def _describe_plan(plan: Prediction | None) -> dict[str, Any] | None:
     return None if plan is None else asdict(plan)
+
+
+def _describe_instance(instance: Instance) -> dict[str, Any]:
+    """Return an instance as JSON has it; of its history, where that comes from."""
+    history = instance.spot_history
+    plain = asdict(replace(instance, spot_history=None))
+    return {**plain, "spot_history": None if history is None else history.source}
 
 
 def _stage_table(job: Job, plan: ElasticPlan) -> Table:
@@ -155,6 +165,8 @@ def _describe_sources(outcome: Outcome) -> str:
             f"one is taken back {instance.interruptions_per_hour:g} times an hour; time for a change to on demand is "
             "kept at the end"
         )
+    if outcome.spot_rule is not None:
+        lines.append(outcome.spot_rule)
     return "\n".join(lines)
 
 

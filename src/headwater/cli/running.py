@@ -23,6 +23,7 @@ from headwater.cli.cluster_options import (
     InstanceOption,
     NodesOption,
     ProfileOption,
+    SpotHistoryOption,
     set_elastic,
 )
 from headwater.cli.recorded_settings import as_recorded, override
@@ -113,6 +114,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     profile: ProfileOption = None,
     instance: InstanceOption = None,
     nodes: NodesOption = None,
+    spot_history: SpotHistoryOption = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What the record calls the study.")] = None,
     resume: Annotated[
         str, typer.Option(metavar="never|auto", help="auto: go on with the study of this name if the record has it.")
@@ -133,7 +135,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
     """
     with telling_errors():
         wanted = ClusterOptions(
-            cluster=cluster, deadline=deadline, budget=budget, profile=profile, nodes=nodes, instance=instance
+            cluster=cluster,
+            deadline=deadline,
+            budget=budget,
+            profile=profile,
+            nodes=nodes,
+            instance=instance,
+            spot_history=spot_history,
         )
         wanted.check(executor, devices)
         loaded = load(file, study)
@@ -197,6 +205,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     profile: ProfileOption = None,
     instance: InstanceOption = None,
     nodes: NodesOption = None,
+    spot_history: SpotHistoryOption = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which study of the record; the newest by default.")
     ] = None,
@@ -221,7 +230,13 @@ def resume(  # noqa: PLR0913 - one parameter for each option
             tell_change(open_service(server, token).change(str(file), "resume"))
             return
         wanted = ClusterOptions(
-            cluster=cluster, deadline=deadline, budget=budget, profile=profile, nodes=nodes, instance=instance
+            cluster=cluster,
+            deadline=deadline,
+            budget=budget,
+            profile=profile,
+            nodes=nodes,
+            instance=instance,
+            spot_history=spot_history,
         )
         wanted.check(executor, devices)
         grouped = set_running(load(file, study).study, lanes, packing, allocation, executor, devices)

@@ -22,7 +22,15 @@ from headwater.cloud.following import (
     slow_down,
 )
 from headwater.cloud.protocol import Cluster, Node, NodeState
-from headwater.cloud.spot_rule import AWAY_S, SpotProgress, choose_fleet
+from headwater.cloud.spot_rule import (
+    SpotMarket,
+    SpotNeed,
+    SpotProgress,
+    choose_by_history,
+    choose_fleet,
+    find_need,
+    make_rule,
+)
 from headwater.conduct.protocol import Conductor
 from headwater.errors import StudyError
 from headwater.execute.run_account import RunAccount, measure_left
@@ -30,7 +38,7 @@ from headwater.plan.choice import keep_slack
 from headwater.plan.elastic import Limits
 from headwater.plan.jobs import Job
 from headwater.plan.prices import list_deadlines, trace_prices
-from headwater.plan.spot import ALL_ON_DEMAND, ALWAYS_ON_DEMAND, FleetChoice, Market
+from headwater.plan.spot import ALL_ON_DEMAND, ALWAYS_ON_DEMAND, FleetChoice, Market, SpotRule, follow_progress
 from headwater.trials import Event, Lane, Noted, Reported, Spent, Started
 
 LIST_S = 2.0
@@ -44,8 +52,8 @@ JOIN_S = 900.0
 NO_PLAN = "there is no plan where stages are not known before, or nothing says what it costs"
 MARKET_NOTES = {
     ALL_ON_DEMAND: "no time is left for the loss of a spot node: all nodes are on demand from now on",
-    ALWAYS_ON_DEMAND: "no spot node is to be had, and the run is late: nodes on demand take their place",
-    FleetChoice(buy=Market.WAIT): "no spot node is to be had, and the run is early enough to wait for one",
+    ALWAYS_ON_DEMAND: "no spot node is to be had, and the run does not wait: nodes on demand take their place",
+    FleetChoice(buy=Market.WAIT): "the run is early enough to wait for spot nodes",
     FleetChoice(buy=Market.SPOT, replaced=Market.ON_DEMAND): (
         "the run is early enough for spot nodes, which take the place of those on demand"
     ),
@@ -116,11 +124,13 @@ class NodeKeeper:
         self._tend_s = self._list_s = self._show_s = 0.0
         self._joined_s = 0.0
         """When a node was last seen that has joined."""
-        self._away_s = 0.0
-        """Until when spot instances are taken to be away."""
+        self._market = SpotMarket(clock())
+        self._need: SpotNeed | None = None
+        self._rule: SpotRule = follow_progress
         self._choice: FleetChoice | None = None
         self._told = ""
         """What was said last of where nodes come from."""
+        self._told_rule = ""
         self._stage = -1
         self._log = _StageLog()
         self._epoch_s = 0.0
@@ -247,21 +257,37 @@ class NodeKeeper:
 
     def _choose_fleet(self, conductor: Conductor, lanes: Sequence[Lane] | None, now_s: float) -> None:
         """Decide where further nodes come from, and say so where that has changed."""
-        stage = max(self._stage, 0)
-        is_known = self._job is not None and stage < len(self._job.stages)
+        stage, plan, job = max(self._stage, 0), self._rules.plan, self._job
+        is_known = job is not None and plan is not None and stage < len(plan.stages)
+        is_available, age_s = self._market.look(now_s)
         progress = SpotProgress(
             at_s=self._account.count_seconds(now_s),
             stage=stage,
-            share_left=measure_left(self._job, stage, lanes) if self._job is not None and is_known else 1.0,
+            share_left=measure_left(plan, job, stage, lanes) if plan and job and is_known else 1.0,
             num_on_demand=sum(not node.is_spot for node in self._nodes.values()),
-            is_available=now_s >= self._away_s,
+            is_available=is_available,
+            age_s=age_s,
         )
-        self._choice = choose_fleet(self._rules, self._job, self._deadline_s, progress)
+        if is_known:
+            self._choose_rule(conductor, stage)
+        self._choice = choose_fleet(self._rules, job, self._deadline_s, progress, self._rule)
         is_spot = self._rules.instance.is_spot and (self._rules.plan is None or self._rules.plan.is_spot)
         told = MARKET_NOTES.get(self._choice) if is_spot else None
         if told is not None and told != self._told:
             self._tell(conductor, told)
             self._told = told
+
+    def _choose_rule(self, conductor: Conductor, stage: int) -> None:
+        """Choose by which rule spot nodes are held, where what it is for has changed."""
+        need = find_need(self._rules.plan, self._job, self._deadline_s, stage)
+        if need is None or need == self._need:
+            return
+        self._need = need
+        chosen = choose_by_history(need, self._rules.instance)
+        self._rule = make_rule(need, self._rules.instance, chosen)
+        if chosen is not None and chosen.told != self._told_rule:
+            self._tell(conductor, chosen.told)
+            self._told_rule = chosen.told
 
     def _act(self, conductor: Conductor, place: Workplace, now_s: float) -> None:
         held = tuple(
@@ -298,8 +324,9 @@ class NodeKeeper:
 
     def _launch(self, count: int, market: Market, now_s: float) -> None:
         on_demand = self._rules.instance.is_spot and market is Market.ON_DEMAND
-        if self._cluster.launch(count, on_demand=on_demand) < count and not on_demand:
-            self._away_s = now_s + AWAY_S
+        num_launched = self._cluster.launch(count, on_demand=on_demand)
+        if not on_demand:
+            self._market.see(now_s, has_all=num_launched >= count)
         self._list_s = 0.0
 
     def _release(self, place: Workplace, now_s: float) -> None:

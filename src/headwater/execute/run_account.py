@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from headwater.cloud.bill import Stay, add_up
 from headwater.cloud.following import Rules, count_stage_left
 from headwater.cloud.protocol import Node, NodeState
+from headwater.plan.elastic_plan import ElasticPlan
 from headwater.plan.jobs import SECONDS_PER_HOUR, Job
 from headwater.trials import Lane, NodeStay, Spending, StageSpending
 
@@ -123,7 +124,7 @@ class RunAccount:
         present = max(self._stage, 0)
         left_s = left_dollars = 0.0
         for number, stage in enumerate(rules.plan.stages[present:], start=present):
-            share = measure_left(job, number, lanes) if number == self._stage else 1.0
+            share = measure_left(rules.plan, job, number, lanes) if number == self._stage else 1.0
             left_s += share * stage.seconds
             left_dollars += share * stage.cost_dollars
         num_held = sum(stay.end_s is None for stay in self._stays.values())
@@ -155,9 +156,12 @@ class RunAccount:
         )
 
 
-def measure_left(job: Job, stage: int, lanes: Sequence[Lane] | None) -> float:
-    """Return what share of a stage is left, if these lanes are in it; all where it is not known which there are."""
-    whole = job.stages[stage].num_trials * job.stages[stage].num_epochs
+def measure_left(plan: ElasticPlan, job: Job, stage: int, lanes: Sequence[Lane] | None) -> float:
+    """Return what share of a stage is left, if these lanes are in it; all where it is not known which there are.
+
+    Where only the rest of a stage was planned, because the run fell behind or was resumed, it is the share of that.
+    """
+    whole = plan.stages[stage].num_trials * plan.stages[stage].num_epochs
     return min(count_stage_left(job, stage, lanes) / whole, 1.0)
 
 

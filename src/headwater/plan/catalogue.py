@@ -40,6 +40,8 @@ class Offer:
     minimum_s: float = 60.0
     launch_dollars: float = 0.0
     interruptions_per_hour: float = INTERRUPTIONS_PER_HOUR
+    spot_history: str | None = None
+    """The file of what could be had of it at the spot price; whoever rents it reads that."""
     source: str = "given"
     date: str = ""
 
@@ -72,7 +74,7 @@ class Offer:
         )
 
 
-_TEXTS = ("name", "kind", "source", "date")
+_TEXTS = ("name", "kind", "spot_history", "source", "date")
 _DURATIONS = {"provision_s": "provision_spread", "initialise_s": "initialise_spread"}
 OFFER_KEYS = tuple(field.name for field in fields(Offer))
 

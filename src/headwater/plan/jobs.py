@@ -11,6 +11,7 @@ from random import Random
 from statistics import NormalDist
 
 from headwater.errors import PlanError
+from headwater.plan.spot_history import SpotHistory
 
 SECONDS_PER_HOUR = 3600.0
 MOST_TRIALS, MOST_EPOCHS, MOST_WIDE = 100_000, 1_000_000_000, 4096
@@ -235,6 +236,8 @@ class Instance:
     """Of a spot instance: what the same costs on demand; None where nobody says, and none is to take its place."""
     kind: str | None = None
     """What its devices are."""
+    spot_history: SpotHistory | None = field(default=None, repr=False, compare=False)
+    """Of a spot instance: what could be had of them, by which a run decides when to wait and when to pay."""
 
     def __post_init__(self) -> None:
         if self.num_devices < 1:
@@ -272,6 +275,7 @@ class Instance:
             dollars_per_hour=self.on_demand_dollars_per_hour,
             on_demand_dollars_per_hour=None,
             interruptions_per_hour=0.0,
+            spot_history=None,
         )
 
     def price(self, *, is_spot: bool) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol
 
 from headwater.errors import PlanError
 
@@ -54,6 +55,15 @@ class SpotState:
     """How long the present instance still takes until it trains."""
     zone: int = 0
     """Where its spot instance is, if they come and go in several places."""
+    age_s: float = 0.0
+    """For how long spot instances have been there, or away."""
+
+
+class SpotRule(Protocol):
+    """Decides what a task trains on from now on."""
+
+    def __call__(self, task: SpotTask, state: SpotState, *, step_s: float = 0.0) -> Market:
+        """Return it; `step_s` is how long it may take until the rule is asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,8 @@ class FleetState:
     """How many of its instances are held on demand."""
     is_available: bool
     """Whether further spot instances could be had."""
+    age_s: float = 0.0
+    """For how long that is so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +107,7 @@ def follow_progress(task: SpotTask, state: SpotState, *, step_s: float = 0.0) ->
     """
     if state.done_s >= task.work_s:
         return Market.WAIT
-    if _must_pay(task, state, step_s):
+    if must_pay(task, state, step_s):
         return Market.ON_DEMAND
     pace = task.work_s / task.deadline_s
     if state.present is Market.ON_DEMAND and state.done_s < pace * (state.at_s + 2 * task.switch_s):
@@ -105,25 +117,33 @@ def follow_progress(task: SpotTask, state: SpotState, *, step_s: float = 0.0) ->
     return Market.ON_DEMAND if state.done_s < pace * state.at_s else Market.WAIT
 
 
-def choose_markets(task: SpotTask, state: FleetState, *, step_s: float = 0.0) -> FleetChoice:
-    """Decide by uniform progress for instances that share a task, and so are as far as each other.
+def choose_markets(
+    task: SpotTask, state: FleetState, *, step_s: float = 0.0, rule: SpotRule = follow_progress
+) -> FleetChoice:
+    """Decide by a rule for instances that share a task, and so are as far as each other.
 
     An instance that is missing comes from where the rule would go for one that was just taken back. One that is held
     on demand is replaced when the rule would leave it, and spot instances when it would give them up.
     """
-    at = SpotState(at_s=state.at_s, done_s=state.done_s, present=Market.WAIT, is_available=state.is_available)
-    safe = follow_progress(task, replace(at, present=Market.SPOT, is_available=True), step_s=step_s)
+    at = SpotState(
+        at_s=state.at_s,
+        done_s=state.done_s,
+        present=Market.WAIT,
+        is_available=state.is_available,
+        age_s=state.age_s,
+    )
+    safe = rule(task, replace(at, present=Market.SPOT, is_available=True), step_s=step_s)
     if safe is Market.ON_DEMAND:
         return ALL_ON_DEMAND
     if state.num_on_demand and task.work_s - state.done_s > PAYS_FROM * task.switch_s:
-        paid = follow_progress(task, replace(at, present=Market.ON_DEMAND), step_s=step_s)
+        paid = rule(task, replace(at, present=Market.ON_DEMAND), step_s=step_s)
         if paid is Market.SPOT:
             return FleetChoice(buy=Market.SPOT, replaced=Market.ON_DEMAND)
-    return FleetChoice(buy=follow_progress(task, at, step_s=step_s))
+    return FleetChoice(buy=rule(task, at, step_s=step_s))
 
 
-def _must_pay(task: SpotTask, state: SpotState, step_s: float) -> bool:
-    """Tell whether waiting for one more step could be too late."""
+def must_pay(task: SpotTask, state: SpotState, step_s: float) -> bool:
+    """Tell whether anything but an instance on demand could be too late, until it is asked again after a step."""
     left = task.deadline_s - state.at_s - (task.work_s - state.done_s)
     if state.present is Market.ON_DEMAND:  # another change must still fit afterwards
         return left < state.starting_s + 2 * task.switch_s + step_s

@@ -102,15 +102,17 @@ class SpotPolicy:
         grid = self._grid
         if state.done_s >= task.work_s:
             return Market.WAIT, 0
-        time = min(grid.num_steps - 1, math.ceil(state.at_s / grid.step_s - 1e-9))
-        left = min(grid.work, math.ceil((task.work_s - state.done_s) / grid.step_s - 1e-9))
+        left_s = task.work_s - state.done_s
+        left = min(grid.work, math.ceil(left_s / grid.step_s - 1e-9))
+        spare = math.floor((task.deadline_s - state.at_s - left_s) / grid.step_s + 1e-9)
+        time = min(max(grid.num_steps - left - spare, 0), grid.num_steps - 1)
         place = 0
         for odds, zone in zip(self._odds, zones, strict=True):
             place = place * 2 * len(odds.ages) + odds.find_place(zone)
         action = int(self._tables[time][place, grid.find_mode(state), left])
-        if action in (0, 1 + grid.num_zones):
-            return (Market.ON_DEMAND if action else Market.WAIT), 0
-        return Market.SPOT, action - 1
+        if action < grid.num_zones:
+            return Market.SPOT, action
+        return (Market.ON_DEMAND if action == grid.num_zones else Market.WAIT), 0
 
 
 def bound_cost(task: SpotTask, traces: Sequence[Sequence[bool]], step_s: float, prices: Prices) -> float:
@@ -142,10 +144,11 @@ class _Grid:
 
     @classmethod
     def of(cls, task: SpotTask, step_s: float, prices: Prices, num_zones: int) -> _Grid:
+        work = math.ceil(task.work_s / step_s - 1e-9)
         return cls(
             step_s,
-            int(task.deadline_s / step_s + 1e-9),
-            math.ceil(task.work_s / step_s - 1e-9),
+            work + int((task.deadline_s - task.work_s) / step_s + 1e-9),
+            work,
             math.ceil(task.switch_s / step_s - 1e-9),
             prices.spot * step_s / 3600,
             prices.on_demand * step_s / 3600,
@@ -175,16 +178,20 @@ class _Grid:
         return lost
 
     def step_back(self, after_SMW: NDArray[Any], there_SZ: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return what the rest costs a step earlier, and what to do then: wait, spot in a zone, on demand."""
+        """Return what the rest costs a step earlier, and what to do then: spot in a zone, on demand, or wait.
+
+        Of choices that cost the same the first is taken; on demand is what is nearest to in time where all are late.
+        """
         choices = np.full((2 + self.num_zones, *after_SMW.shape), TOO_LATE)
-        choices[0] = after_SMW[:, :1]
         for zone in range(self.num_zones):
             there = there_SZ[:, zone]
-            choices[1 + zone, there] = self._hold(after_SMW[there], 1 + zone * self.depth, self.spot)
-        choices[-1] = self._hold(after_SMW, 1 + self.num_zones * self.depth, self.on_demand)
-        costs_SMW = choices.min(0)
+            choices[zone, there] = self._hold(after_SMW[there], 1 + zone * self.depth, self.spot)
+        choices[-2] = self._hold(after_SMW, 1 + self.num_zones * self.depth, self.on_demand)
+        choices[-1] = after_SMW[:, :1]
+        costs_SMW, actions_SMW = choices.min(0), choices.argmin(0)
+        actions_SMW[costs_SMW >= TOO_LATE] = self.num_zones
         costs_SMW[:, :, 0] = 0.0
-        return costs_SMW, choices.argmin(0)
+        return costs_SMW, actions_SMW
 
     def _hold(self, after_SMW: NDArray[Any], first: int, price: float) -> NDArray[Any]:
         """Return the costs of holding an instance of a market for a step, from every mode."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
+from headwater.plan.spot import FleetState, Market, SpotRule, SpotState, SpotTask, choose_markets, follow_progress
 from headwater.plan.spot_odds import Prices, Zone
 
 Decide: TypeAlias = Callable[[SpotTask, SpotState, Sequence[Zone]], tuple[Market, int]]
@@ -33,6 +33,23 @@ def keep_pace(step_s: float) -> Decide:
         is_here = state.present is Market.SPOT and zones[state.zone].is_available
         there = [place for place, zone in enumerate(zones) if zone.is_available]
         return market, state.zone if is_here or not there else there[0]
+
+    return decide
+
+
+def decide_as_run(rule: SpotRule, step_s: float) -> Decide:
+    """Return what a run on nodes does by a rule (`cloud.spot_rule`), which here has one node, in one zone."""
+
+    def decide(task: SpotTask, state: SpotState, zones: Sequence[Zone]) -> tuple[Market, int]:
+        fleet = FleetState(
+            at_s=state.at_s,
+            done_s=state.done_s,
+            num_on_demand=int(state.present is Market.ON_DEMAND),
+            is_available=state.is_available,
+            age_s=zones[0].age_s,
+        )
+        choice = choose_markets(task, fleet, step_s=step_s, rule=rule)
+        return (choice.buy if state.present in (Market.WAIT, choice.replaced) else state.present), 0
 
     return decide
 
