@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import torch
 from torch import nn
 
 import headwater as hw
+from headwater.conduct.limits import read_limits
 from headwater.errors import StudyError
+from headwater.together import Member, run_members
+from headwater.trials import Report
 
 X = torch.randn(32, 4, generator=torch.Generator().manual_seed(1))
 DATA = torch.utils.data.TensorDataset(X, X.sum(1, keepdim=True))
@@ -43,6 +48,15 @@ def make_function(calls: list[int] | None = None, scale: float = 1.0) -> Callabl
 def make_study(train: Callable[[hw.Trial], None], search: Any = "random", **settings: Any) -> hw.Study:
     settings = {"lanes": 8, "executor": "inline", "packing": None, **settings}
     return hw.Study(train, space=SPACE, metric="loss", search=search, **settings)
+
+
+class CountingReports(hw.Callback):
+    """Counts reports of all trials of a study."""
+
+    num_reports = 0
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        self.num_reports += len(reports)
 
 
 def list_values(result: hw.Result) -> list[tuple[int, Any, str, list[float]]]:
@@ -175,3 +189,63 @@ def test_what_cannot_run_together_is_refused(settings: dict[str, Any], told: str
 def test_each_study_needs_its_number_of_trials() -> None:
     with pytest.raises(StudyError, match="num_trials has 1 numbers for 2 studies"):
         hw.run_together([make_study(make_function())] * 2, [3])
+
+
+def test_a_study_ends_and_hears_of_it_while_others_go_on_in_the_same_group() -> None:
+    calls: list[int] = []
+    train = make_function(calls)
+    counting = CountingReports()
+    heard: list[tuple[str, int, int]] = []
+
+    def note(name: str, result: hw.Result) -> None:
+        heard.append((name, sum(len(trial.history) for trial in result.trials), counting.num_reports))
+
+    run_members(
+        [
+            Member(study=study, limits=read_limits(2, None, target), on_result=partial(note, name))
+            for name, study, target in (
+                ("soon content", make_study(train), 1e9),
+                ("never content", make_study(train, callbacks=[counting]), None),
+            )
+        ],
+        may_resume=False,
+    )
+    assert heard == [("soon content", 2, 2), ("never content", 8, 8)]
+    assert len(calls) == 1
+
+
+def test_a_study_that_cannot_run_hears_why_and_the_others_run(tmp_path: Path) -> None:
+    train = make_function()
+    heard: list[str] = []
+    hw.run_together([make_study(train, storage=tmp_path / "mine.db", name="mine")], 2)
+    run_members(
+        [
+            Member(
+                study=make_study(train, search, storage=tmp_path / f"{name}.db", name=name),
+                limits=read_limits(2, None, None),
+                on_result=lambda result: heard.append(result.study),
+                on_refusal=lambda error: heard.append(str(error)),
+            )
+            for name, search in (("mine", "tpe"), ("other", "random"))
+        ],
+        may_resume=True,
+    )
+    assert "was recorded with search 'random', but this one has 'tpe'" in heard[0]
+    assert heard[1] == "other"
+
+
+def test_a_study_that_waits_has_its_turn_and_both_have_the_trials_that_they_have_alone() -> None:
+    """They differ in their seeds, so that they share no groups; after two epochs it is the other's turn."""
+    train = make_function()
+    counting = CountingReports()
+    heard: list[tuple[hw.Result, int]] = []
+    studies = [make_study(train), make_study(train, seed=1, callbacks=[counting])]
+
+    def note(result: hw.Result) -> None:
+        heard.append((result, counting.num_reports))
+
+    members = [Member(study=study, limits=read_limits(2, None, None), on_result=note) for study in studies]
+    run_members(members, may_resume=False, turn_s=0.0)
+    assert [count for _, count in heard] == [4, 8]
+    for study, (found, _) in zip(studies, heard, strict=True):
+        check_alike(found, replace(study, callbacks=()).run(2, watcher=hw.Silence()))

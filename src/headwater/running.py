@@ -56,7 +56,7 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
         limits = replace(limits, halt=study.executor.find_end)
         study.executor.earlier = None if is_new else _find_spending(study)
     study = study if is_new else _take_max_epochs(study)
-    earlier_s = 0.0 if is_new else _find_earlier(study)
+    earlier_s = 0.0 if is_new else find_earlier(study)
     with open_executor(study, limits, watcher) as (executor, plain):
         settings = replace(plain, earlier_s=earlier_s)
         run = _run_stages if has_stages else _run_search
@@ -89,7 +89,7 @@ def _take_max_epochs(study: Study) -> Study:
     return replace(study, max_epochs=limit)
 
 
-def _find_earlier(study: Study) -> float:
+def find_earlier(study: Study) -> float:
     """Return when the last span of the study ended, or that of its stages."""
     with open_store(study.storage) as store:
         return max((span.end_s for span in read_spans(store, study.name)), default=0.0)

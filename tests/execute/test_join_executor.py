@@ -108,6 +108,16 @@ def test_a_worker_that_is_asked_to_leave_goes_at_its_next_report_and_nothing_is_
     assert result.num_lane_steps == plain.num_lane_steps
 
 
+def test_a_worker_that_no_study_needs_yet_leaves_at_once_and_the_study_does_without_it(
+    executor: hw.JoinExecutor, key_file: Path, tmp_path: Path, plain: Result
+) -> None:
+    with open_workers(executor, key_file) as workers:
+        workers[0].send_signal(signal.SIGTERM)
+        assert workers[0].wait() == 0  # nobody asks the executor for anything until then
+        result = run(executor, tmp_path=tmp_path)
+    assert_same(result, plain, tolerance=0.0)
+
+
 @pytest.mark.parametrize("whom", ["keeper", "trainer"])
 def test_a_worker_that_is_killed_costs_what_it_trained_since_the_last_state(
     whom: str, executor: hw.JoinExecutor, key_file: Path, tmp_path: Path, plain: Result

@@ -64,6 +64,7 @@ def test_a_port_that_hangs_up_is_given_up_after_a_while() -> None:
 
 def test_a_signal_tells_the_study_and_the_worker_ends_when_it_is_let_go() -> None:
     entrance = Entrance("127.0.0.1:0", KEY, "cpu")
+    entrance.attend(True)
     heard: list[object] = []
 
     def attend() -> None:
@@ -86,8 +87,24 @@ def test_a_signal_tells_the_study_and_the_worker_ends_when_it_is_let_go() -> Non
     assert leaves.reason == "SIGTERM asked it to"
 
 
+def test_a_worker_that_nobody_needs_now_ends_with_the_first_signal() -> None:
+    entrance = Entrance("127.0.0.1:0", KEY, "cpu")
+
+    def interrupt() -> None:
+        assert isinstance(entrance.news.get(), Joined)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert work_for_study(Offer(url=entrance.url, key=KEY)) is Left.ASKED
+    thread.join()
+    assert isinstance(entrance.news.get(), Leaves)
+    entrance.close()
+
+
 def test_a_second_ctrl_c_ends_it_at_once() -> None:
     entrance = Entrance("127.0.0.1:0", KEY, "cpu")
+    entrance.attend(True)
 
     def attend() -> None:
         assert isinstance(entrance.news.get(), Joined)

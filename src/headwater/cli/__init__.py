@@ -20,6 +20,7 @@ from headwater.cli.record import best, export, list_studies, mirror, show, stop
 from headwater.cli.retrying import retry
 from headwater.cli.running import resume, run
 from headwater.cli.service import logs, pause, priority, queue, serve, submit
+from headwater.cli.shared_run import run_shared
 from headwater.cli.terminal import open_out
 from headwater.cli.tokens import token
 from headwater.cli.worker import worker
@@ -85,4 +86,5 @@ app.command()(queue)
 app.command()(logs)
 app.command()(pause)
 app.command()(priority)
+app.command("run-shared", hidden=True)(run_shared)
 app.command()(doctor)

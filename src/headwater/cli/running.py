@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
@@ -157,10 +157,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
         }
         grouped = set_running(loaded.study, lanes, packing, allocation, executor, devices)
         grouped = use_workers(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, key_file, sbatch)
-        chosen = override(grouped, {**options, "max_epochs": max_epochs, "surrogate": _read_count(surrogate)})
+        chosen = override(grouped, {**options, "max_epochs": max_epochs, "surrogate": read_count(surrogate)})
         is_given = trials is not None or loaded.num_trials is not None
         ends_by_time = time_budget is not None and cluster is None and not is_given
-        num_trials = None if ends_by_time else _count_trials(chosen, trials, loaded, file)
+        num_trials = None if ends_by_time else count_trials(chosen, trials, loaded, file)
         if start_from is not None:
             chosen.enqueue_best(start_from)
         if cluster is not None and num_trials is not None:
@@ -270,7 +270,7 @@ def set_running(
     devices: int | None,
 ) -> Study:
     """Let the study group and train its trials as asked, where that was; it refuses itself what cannot be."""
-    options = {"lanes": _read_count(lanes), "allocation": allocation, "executor": executor, "devices": devices}
+    options = {"lanes": read_count(lanes), "allocation": allocation, "executor": executor, "devices": devices}
     study = replace(study, on_interrupt="return")  # so that the command can show what was found until then
     study = override(study, options)
     if packing is None:
@@ -278,12 +278,13 @@ def set_running(
     return replace(study, packing=None if packing.lower() == "none" else packing)
 
 
-def _read_count(text: str | None) -> int | str | None:
+def read_count(text: str | None) -> int | str | None:
     """Read a number where there is one; the study itself refuses any other word than auto."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
-def _count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -> int:
+def count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -> int:
+    """Return how many trials a study has: as asked, as its file says, or as many as its space has."""
     from headwater.space import Space
 
     assert isinstance(study.space, Space)
@@ -329,7 +330,7 @@ def conclude(result: Result, file: Path, *, as_json: bool) -> None:
         open_err().print(f"[bold yellow]interrupted[/]; go on with {escape(command)}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
     if not result.ranked:
-        open_err().print(_explain_failure(result), soft_wrap=True)
+        open_err().print(explain_failure(result), soft_wrap=True)
         raise typer.Exit(FAILED)
 
 
@@ -351,23 +352,29 @@ def _explain_interruption(watcher: RunWatcher, study: Study) -> Text:
 
 def _show_result(result: Result, *, as_json: bool) -> None:
     from headwater.report.json_views import describe_run
+
+    if as_json:
+        print_json(describe_run(replace(result, storage=name_storage(result.storage))))
+    else:
+        print_result(result, open_out())
+
+
+def print_result(result: Result, console: Console) -> None:
+    """Print what a run has measured and found."""
     from headwater.report.tables import best_table, profile_line, profile_table, summary
 
     shown = replace(result, storage=name_storage(result.storage))
-    if as_json:
-        print_json(describe_run(shown))
-        return
     draw = profile_table if len(result.profiles) <= MOST_PROFILES else profile_line
     parts: list[RenderableType] = [draw(profile, profile.label) for profile in result.profiles]
     look = None if result.storage in MEMORY_NAMES else show_command("show", result.study, result.storage)
     parts += [best_table(result), summary(shown, look)]
-    console = open_out()
     for part in parts:
         console.print()
         console.print(part)
 
 
-def _explain_failure(result: Result) -> Text:
+def explain_failure(result: Result) -> Text:
+    """Say why a run has found nothing."""
     failed = [trial for trial in result.trials if trial.error]
     if not failed:
         return Text(f"no trial has a finite {result.metric}; the learning rates may be too high", style="bold red")

@@ -153,6 +153,12 @@ def submit(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     time_budget: TimeBudgetOption = None,
     target: TargetOption = None,
+    share_lanes: Annotated[
+        bool,
+        typer.Option(
+            "--share-lanes", help="Train in one process with others who submit the same files and say so too."
+        ),
+    ] = False,
     study: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Which study of FILE to run, if there are several.")
     ] = None,
@@ -191,6 +197,7 @@ def submit(  # noqa: PLR0913 - one parameter for each option
             "deadline_s": None if deadline is None else parse_seconds(deadline),
             "budget_device_s": budget,
             "max_devices": devices,
+            "share_lanes": share_lanes,
         }
         submitted = service.submit(asked if name is None else {**asked, "name": name})
         if as_json:

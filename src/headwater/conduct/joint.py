@@ -8,7 +8,8 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+import math
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -49,6 +50,8 @@ class Share:
     numbers: set[int] = field(default_factory=set)
     """Its trials that are still in the group."""
     awaits_save: bool = False
+    since_s: float = math.inf
+    """When the group first reported."""
     is_over: bool = False
     """Whether the study has heard the end of it; what is left of it leaves at the next report."""
 
@@ -56,9 +59,23 @@ class Share:
 class JointConductor:
     """Conducts several studies on one set of devices."""
 
-    def __init__(self, studies: Sequence[StudyConductor], kinds: Sequence[Hashable]) -> None:
-        """Take studies, and what is equal for those whose lanes may share groups."""
+    def __init__(
+        self,
+        studies: Sequence[StudyConductor],
+        kinds: Sequence[Hashable],
+        conclude: Callable[[StudyConductor], None] = lambda study: None,
+        turn_s: float = math.inf,
+    ) -> None:
+        """Take studies, and what is equal for those whose lanes may share groups.
+
+        `conclude` is told of each that has come to its end, at once: others may go on for long. After `turn_s`, a group
+        gives its device to a study that waits and has none.
+        """
         self._studies = list(studies)
+        self._conclude_study = conclude
+        self._turn_s = turn_s
+        self._turns: dict[StudyConductor, int] = dict.fromkeys(studies, 0)
+        """When each was last placed, in the order of placements."""
         pairs = list(zip(studies, kinds, strict=True))
         self._families = [[study for study, other in pairs if other == kind] for kind in dict.fromkeys(kinds)]
         for study in studies:
@@ -95,12 +112,13 @@ class JointConductor:
         return replace(briefs[0], learnt=family[0].learnt, more_states=states[1:])
 
     def place(self, idle: Sequence[Device]) -> list[Placement]:
-        """Return what these devices are to do now; who trains on the fewest is asked first."""
+        """Return what these devices are to do now; who trains on the fewest is asked first, who did last last."""
+        self._let_go()
         for study in self._studies:
             study.see_devices(idle)
         left = tuple(idle)
         placements: list[Placement] = []
-        for study in sorted(self._studies, key=lambda study: len(study.devices)):
+        for study in sorted(self._studies, key=lambda study: (len(study.devices), self._turns[study])):
             found = study.place(left) if left else []
             placements += [self._join(study, placement) for placement in found]
             used = {name for placement in found for name in placement.devices}
@@ -115,30 +133,49 @@ class JointConductor:
         shares = [Share(study, family.index(study), placement, set(placement.groups[0].numbers))]
         lanes = rename_lanes(shares[0].member, placement.groups[0].lanes)
         if placement.purpose is Purpose.TRAIN and len(placement.devices) == 1:
-            for other in self._find_mates(family, study):
+            for other in self._find_mates(study):
                 room = min(one.waiting.grouper.count_most(first) for one in (study, other)) - len(lanes)
                 beside = other.place_beside(first, placement.devices, room) if room > 0 else None
                 if beside is not None:
                     shares.append(Share(other, family.index(other), beside, set(beside.groups[0].numbers)))
                     lanes += rename_lanes(shares[-1].member, beside.groups[0].lanes)
         elif placement.purpose is Purpose.PROFILE:  # how many lanes pay is seen with all that could be together
-            for other in self._find_mates(family, study):
+            for other in self._find_mates(study):
                 lanes += rename_lanes(family.index(other), other.waiting.list_like(first))
         self._shares[placement.key] = shares
+        self._turns |= {share.study: placement.key + 1 for share in shares}
         return replace(placement, study=str(self._families.index(family)), groups=(TrialGroup(lanes=tuple(lanes)),))
 
     def _count_beside(self, study: StudyConductor) -> int:
-        return sum(other.waiting.num_lanes for other in self._find_family(study) if other is not study)
+        return sum(other.waiting.num_lanes for other in self._find_others(study))
 
-    def _find_mates(self, family: Sequence[StudyConductor], study: StudyConductor) -> list[StudyConductor]:
-        return [other for other in family if other is not study and other.list_lanes()]
+    def _find_mates(self, study: StudyConductor) -> list[StudyConductor]:
+        return [other for other in self._find_others(study) if other.list_lanes()]
+
+    def _find_others(self, study: StudyConductor) -> list[StudyConductor]:
+        """Return the studies that may share groups with this one, and have not ended."""
+        return [other for other in self._find_family(study) if other is not study and other in self._studies]
+
+    def _let_go(self) -> None:
+        for study in [one for one in self._studies if _is_over(one)]:
+            self._studies.remove(study)
+            self._conclude_study(study)
 
     def hear(self, event: Event) -> Order | None:
         """Tell each study what happened to its own trials, and return what becomes of all of them."""
+        order = self._hear(event)
+        if isinstance(event, Reported | Saved | Measured | Ended | Lost):
+            self._let_go()
+        return order
+
+    def _hear(self, event: Event) -> Order | None:
         shares = self._shares.get(event.key)
         if shares is None:  # of no placement
-            self._studies[0].hear(event)
+            if self._studies:
+                self._studies[0].hear(event)
             return None
+        if isinstance(event, Reported):
+            self._give_turn(shares, event)
         active = [share for share in shares if not share.is_over]
         orders = [(share, self._tell(share, event)) for share in active]
         if isinstance(event, Measured | Ended):
@@ -153,6 +190,18 @@ class JointConductor:
             given = {share.member: order for share, order in orders if order is not None}
             return join_orders(given, [report.number for report in event.reports])
         return None
+
+    def _give_turn(self, shares: Sequence[Share], event: Reported) -> None:
+        """Have a group leave with this report that has trained long enough while another study has no device."""
+        if event.reports[0].epoch == event.num_epochs:
+            return  # it has no more to train
+        now_s, since_s = event.time_s, min(share.since_s for share in shares)
+        if since_s == math.inf:
+            for share in shares:
+                share.since_s = now_s
+        elif now_s - since_s >= self._turn_s and any(not one.is_running and one.list_lanes() for one in self._studies):
+            for share in shares:
+                share.study.regroup()
 
     def _tell(self, share: Share, event: Event) -> Order | None:
         if isinstance(event, Saved) and not share.awaits_save:
@@ -192,9 +241,8 @@ class JointConductor:
 
     def _pass_on(self, study: StudyConductor) -> None:
         """Have those that share groups with a study know what it has learnt."""
-        for other in self._find_family(study):
-            if other is not study:
-                other.waiting.adopt(study.learnt)
+        for other in self._find_others(study):
+            other.waiting.adopt(study.learnt)
 
     def _find_family(self, study: StudyConductor) -> list[StudyConductor]:
         return next(family for family in self._families if study in family)
@@ -237,3 +285,11 @@ class JointConductor:
         """Let go of whoever watches, however the run ended."""
         for study in self._studies:
             study.close()
+
+
+def _is_over(study: StudyConductor) -> bool:
+    """Tell whether nothing of a study is under way, and nothing more will be."""
+    if study.is_running:
+        return False
+    study.end.listen()
+    return study.ended_early is not None or study.end.stop_reason is not None or not study.list_lanes()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty
@@ -89,8 +90,7 @@ class JoinExecutor:
 
     def run(self, conductor: Conductor) -> None:
         """Run until the conductor has nothing more to place and nothing is under way; wait where nobody has joined."""
-        self._look()
-        with TemporaryFolder() as folder:
+        with self._attending(), TemporaryFolder() as folder:
             briefs = Briefs(conductor, folder)
             text = f"workers join with headwater worker --join {self.url}"
             conductor.hear(Noted(key=NO_KEY, text=text, time_s=self._clock()))
@@ -105,6 +105,19 @@ class JoinExecutor:
                 raise
             for worker in self._workers.values():
                 worker.studies.clear()
+
+    @contextmanager
+    def _attending(self) -> Iterator[None]:
+        """Hear who wants to leave, so that nobody is let go who trains; before and after, none does."""
+        self._open().attend(True)
+        self._look()
+        try:
+            yield
+        finally:
+            self._open().attend(False)
+            self._look()
+            for name in list(self._leaving):
+                self._remove(self._workers[name].end)
 
     def close(self) -> None:
         """Let all workers go, and nobody join any more."""

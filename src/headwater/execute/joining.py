@@ -134,6 +134,8 @@ class Entrance:
         self._names: set[str] = set()
         self._naming = threading.Lock()
         self._is_closed = threading.Event()
+        self._is_attended = False
+        self._attending = threading.Lock()
         self._knocking = threading.BoundedSemaphore(MOST_KNOCKING)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -143,6 +145,14 @@ class Entrance:
         host, port = self._server.getsockname()[:2]
         host = socket.gethostname() if host in EVERYWHERE else host
         return f"{SCHEME}://[{host}]:{port}" if ":" in host else f"{SCHEME}://{host}:{port}"
+
+    def attend(self, is_attended: bool) -> None:
+        """Say whether somebody takes the news from now on. While nobody does, who wants to leave is let go at once.
+
+        Who was let go before this is in the news by then, and who wants to leave after it is not let go here.
+        """
+        with self._attending:
+            self._is_attended = is_attended
 
     def forget(self, line: JoinedLine) -> None:
         """Let another worker have the name."""
@@ -218,7 +228,7 @@ class Entrance:
                 elif kind is Frame.MEETING:
                     self.news.put(Met(line, content.decode()))
                 elif kind is Frame.LEAVING:
-                    self.news.put(Leaves(line, content.decode()))
+                    self._let_leave(line, content.decode())
                 elif kind is Frame.LOST:
                     lost = json.loads(content)
                     reason, is_out_of_memory = str(lost["reason"]), bool(lost["is_out_of_memory"])
@@ -228,6 +238,12 @@ class Entrance:
             reason = f"what it said cannot be read: {type(error).__name__}: {error}"
         line.socket.drop()
         self.news.put(Gone(line, reason, is_out_of_memory))
+
+    def _let_leave(self, line: JoinedLine, reason: str) -> None:
+        with self._attending:
+            self.news.put(Leaves(line, reason))
+            if not self._is_attended:
+                line.dismiss()
 
     def _take(self, line: JoinedLine, content: bytes) -> None:
         message: Message = pickle.loads(content)  # noqa: S301 # signed with the study's own key

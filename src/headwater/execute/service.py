@@ -33,6 +33,8 @@ class Service:
         url: Where it listens, such as `http://lab-3:8700`; the token may stand before the host, as in
             `http://hw_...@lab-3:8700`.
         token: What `headwater token create` printed.
+        share_lanes: Train in one process with studies of others who submit the same files and say so too. Results are
+            the same; see docs/service.md for who can see what then.
 
     Raises:
         ServiceError: That is no such URL.
@@ -40,6 +42,7 @@ class Service:
 
     url: str
     token: str | None = field(default=None, repr=False)
+    share_lanes: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)

@@ -41,7 +41,8 @@ def run_remotely(study: Study, service: Service, limits: Limits, watcher: Watche
         ServiceError: The service refuses it, or is not there any more.
     """
     begin_s = time.perf_counter()
-    submitted = service.submit(_pack(study, limits)) if is_new else _resume(study, service)
+    asked = {**_pack(study, limits), "share_lanes": service.share_lanes} if is_new else {}
+    submitted = service.submit(asked) if is_new else _resume(study, service)
     name = str(submitted["id"])
     watcher.start(name, str(study.metric), limits.num_trials)
     watcher.tell(f"submitted to {service.shown} as {name}; headwater logs {name} -f --server {service.url} follows it")

@@ -213,8 +213,7 @@ class Api:
             raise _unknown(name)
         if to_change and user.role is Role.VIEWER:
             raise ServiceError(f"user {user.name} is a viewer, who changes nothing", 403)
-        owner = next(one for one in await self._call(self._store.users) if one.name == found.user)
-        return found, self._coordinator.folder.find(found.id, owner.place)
+        return found, self._coordinator.folder.find(found.id, found.place)
 
     async def _count_stream(self, user: str, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """Pass a stream on; where others came first meanwhile, it ends at once, and is asked for again."""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from headwater.errors import ServiceError, StoreError, StudyError
 from headwater.plan.fair_shares import FadingUse, StudyDemand, share_devices
 from headwater.plan.fair_shares import User as Sharing
-from headwater.serve.service.deciding import Claim, Step, What, count_wanted, decide_end, decide_limit, decide_steps
+from headwater.serve.service.changes import Changes
+from headwater.serve.service.deciding import Step, What, count_wanted, decide_end, decide_limit, decide_steps
 from headwater.serve.service.folders import ServiceFolder, StudyFolder
 from headwater.serve.service.isolation import Limits
 from headwater.serve.service.requests import Asked
 from headwater.serve.service.runners import StudyRunner
+from headwater.serve.service.running_studies import RunningStudies
+from headwater.serve.service.sharing import Party, form_parties
 from headwater.serve.service.store import PROGRESS, ServiceStore
 from headwater.serve.service.values import ENDED, State, Submission, User, Wish
 from headwater.trials import Device
@@ -32,22 +36,6 @@ MOST_ACTIVE = 1000
 TRY_AGAIN_S = 1.0
 TURN_S = 120.0
 """So long does a user keep a device that is in turn others': whoever gives up the last one must load anew."""
-
-
-class Changes:
-    """Lets many wait until something has changed."""
-
-    def __init__(self) -> None:
-        self._came = asyncio.Event()
-
-    def notify(self) -> None:
-        """Wake all who wait."""
-        came, self._came = self._came, asyncio.Event()
-        came.set()
-
-    def next(self) -> asyncio.Event:
-        """Return what is set by the next change; to be had before looking, so that none is missed."""
-        return self._came
 
 
 class Coordinator:
@@ -69,7 +57,7 @@ class Coordinator:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._runners: dict[str, StudyRunner] = {}
+        self._runners = RunningStudies(folder, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
         self._dirty: set[str] = set()
@@ -103,7 +91,10 @@ class Coordinator:
     async def submit(self, asked: Asked, user: User, key: str) -> Submission:
         """Take in a study, once for each key."""
         submission = asked.submission
-        folder = self.folder.draft(submission.id, user.place)
+        if submission.share:
+            submission = replace(submission, place=await self.call(self.store.place_share, submission.share))
+            await self.call(self.folder.make_shared, submission.share, submission.place, asked.files)
+        folder = self.folder.draft(submission.id, submission.place)
         try:
             await self.call(folder.create, asked.files)
             async with self._lock:
@@ -138,8 +129,11 @@ class Coordinator:
                 found = await self.call(
                     self.store.change, submission, wish=wish, reason=reason, wished=found.wished or self._clock()
                 )
-                if at_once and submission in self._runners:
-                    self._runners[submission].kill()
+                runner = self._runners.get(submission)
+                if at_once and runner is not None:
+                    runner.is_to_end_now = True
+                    if len(runner.crew) == 1:
+                        runner.kill()
             else:
                 found = await self.call(self.store.change, submission, state=final, reason=reason, ended=self._clock())
             self._notify()
@@ -181,6 +175,8 @@ class Coordinator:
                 raise StudyError(f"study {found.id} is {found.state.value}; stop it before it is removed")
             await self.call(self.store.remove, submission)
             await self.call(folder.remove)
+            if found.share and found.share not in await self.call(self.store.list_shares):
+                await self.call(self.folder.find_shared(found.share, found.place).remove)
             self._notify()
 
     def list_shares(self) -> dict[str, list[str]]:
@@ -208,17 +204,32 @@ class Coordinator:
         active = [await self._keep_limits(one, users[one.user], used.get(one.user, 0.0)) for one in active]
         for one in active:
             if one.state is State.RUNNING and one.id not in self._runners:  # since before this service was started
-                self._start(one, users[one.user], max(one.num_devices, 1))
+                self._start([one], max(one.num_devices, 1))
             elif one.wish is not Wish.NONE and one.id in self._runners:
                 self._runners[one.id].tell_stop()
         wanting = [one for one in active if one.wish is Wish.NONE and one.state in (State.QUEUED, State.RUNNING)]
         self._shares = self._share(list(users.values()), wanting, used)
-        ending = sum(runner.num_held for runner in self._runners.values() if runner.id not in self._shares)
-        counts = {study: len(names) for study, names in self._shares.items()}
-        steps = decide_steps(list(map(self._claim, wanting)), counts, len(self.devices) - ending)
-        by_id = {one.id: one for one in wanting}
-        for step in steps:
-            await self._take_step(step, by_id[step.id], users[by_id[step.id].user])
+        by_id = {one.id: one for one in active}
+        parties = self._form_parties(active, users, used)
+        counts = {party.members[0]: party.num_devices for party in parties}
+        members = {party.members[0]: [by_id[study] for study in party.members] for party in parties}
+        num_devices = len(self.devices) - self._runners.count_ending(parties)
+        for step in decide_steps(list(map(self._runners.claim, parties)), counts, num_devices):
+            await self._take_step(step, members[step.id])
+
+    def _form_parties(
+        self, active: Sequence[Submission], users: Mapping[str, User], used: Mapping[str, float]
+    ) -> list[Party]:
+        """Return who has a process of which size; who is past a limit, or is to end, has none."""
+        studies = [
+            one
+            for one in active
+            if one.wish in (Wish.NONE, Wish.YIELD)
+            and one.state in (State.QUEUED, State.RUNNING)
+            and self._find_limit(one, users[one.user], used.get(one.user, 0.0)) is None
+        ]
+        shares = {study: len(names) for study, names in self._shares.items()}
+        return form_parties(studies, self._runners.find_crews(), shares, self._runners.may_join)
 
     def _share(
         self, users: Sequence[User], wanting: Sequence[Submission], used: Mapping[str, float]
@@ -249,48 +260,51 @@ class Coordinator:
         ]
         return share_devices(sharing, demands, self.devices, self._clock(), turn_s=TURN_S)
 
-    def _claim(self, one: Submission) -> Claim:
-        runner = self._runners.get(one.id)
-        if runner is None:
-            return Claim(id=one.id, is_running=False)
-        return Claim(id=one.id, is_running=True, num_told=runner.num_told, num_held=runner.num_held)
-
-    async def _take_step(self, step: Step, submission: Submission, user: User) -> None:
+    async def _take_step(self, step: Step, members: Sequence[Submission]) -> None:
         if step.what is What.START:
-            self._start(submission, user, step.num_devices)
-        elif step.what is What.GIVE:
-            self._runners[step.id].tell_devices(step.num_devices)
-            await self.call(self.store.change, step.id, num_devices=step.num_devices)
-            self.changes.notify()
-        else:
-            reason = "gives its devices to others after its next report"
-            await self.call(self.store.change, step.id, wish=Wish.YIELD, wished=self._clock(), reason=reason)
-            self._runners[step.id].tell_stop()
+            self._start(members, step.num_devices)
+            return
+        for one in members:
+            if step.what is What.GIVE:
+                self._runners[one.id].tell_devices(step.num_devices)
+                await self.call(self.store.change, one.id, num_devices=step.num_devices)
+            else:
+                reason = "gives its devices to others after its next report"
+                await self.call(self.store.change, one.id, wish=Wish.YIELD, wished=self._clock(), reason=reason)
+                self._runners[one.id].tell_stop()
+        self.changes.notify()
 
     async def _keep_limits(self, one: Submission, user: User, used_s: float) -> Submission:
         """End a study that is past its deadline or budget."""
-        left_s = None if user.budget_device_s is None else user.budget_device_s - used_s
-        limit = decide_limit(one, self._clock(), left_s)
+        limit = self._find_limit(one, user, used_s)
         runner = self._runners.get(one.id)
+        if runner is not None and one.wish is Wish.STOP and one.wished is not None:
+            is_pressing = limit is not None or runner.is_to_end_now
+            if is_pressing and self._clock() - one.wished > self._limits.grace_s:
+                runner.kill()
         if limit is None:
             return one
         if runner is None and one.state is not State.RUNNING:
-            if left_s is not None and left_s <= 0:
+            if user.budget_device_s is not None and user.budget_device_s <= used_s:
                 return one  # it waits until its user has a budget again
             return await self.call(self.store.change, one.id, state=State.STOPPED, reason=limit, ended=self._clock())
         if one.wish is not Wish.STOP:
             self.changes.notify()
             return await self.call(self.store.change, one.id, wish=Wish.STOP, wished=self._clock(), reason=limit)
-        if runner is not None and one.wished is not None and self._clock() - one.wished > self._limits.grace_s:
-            runner.kill()
         return one
 
-    def _start(self, submission: Submission, user: User, num_devices: int) -> None:
-        runner = StudyRunner(submission, self.folder.find(submission.id, user.place), num_devices)
-        self._runners[submission.id] = runner
-        task = asyncio.create_task(self._accompany(runner, may_start=submission.wish is Wish.NONE))
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
+    def _find_limit(self, one: Submission, user: User, used_s: float) -> str | None:
+        left_s = None if user.budget_device_s is None else user.budget_device_s - used_s
+        return decide_limit(one, self._clock(), left_s)
+
+    def _start(self, submissions: Sequence[Submission], num_devices: int) -> None:
+        """Start studies in one process, or find a single one where it runs still."""
+        crew = self._runners.add(submissions, num_devices)
+        for runner, submission in zip(crew, submissions, strict=True):
+            may_start = submission.wish is Wish.NONE and runner is crew[0]
+            task = asyncio.create_task(self._accompany(runner, crew[0], may_start=may_start))
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         """Let go of a study that has ended; what went wrong with it that cannot go wrong ends the service."""
@@ -299,8 +313,10 @@ class Coordinator:
             self._fault = task.exception()
             self._wake.set()
 
-    async def _accompany(self, runner: StudyRunner, *, may_start: bool) -> None:
+    async def _accompany(self, runner: StudyRunner, lead: StudyRunner, *, may_start: bool) -> None:
         """Run a study to its end, and write down what came of it, however long the database is away."""
+        if runner is not lead:
+            await lead.has_started.wait()
         try:
             status = await runner.run(self._limits, self._hear, may_start=may_start)
         except OSError as error:
@@ -310,7 +326,7 @@ class Coordinator:
             with suppress(StoreError):
                 async with self._lock:
                     await self._conclude(runner, status)
-                    del self._runners[runner.id]
+                    self._runners.remove(runner)
                 break
             await asyncio.sleep(TRY_AGAIN_S)
         self._notify()
@@ -321,13 +337,16 @@ class Coordinator:
             await self.call(self.store.change, runner.id, kind=PROGRESS, progress=runner.progress)
         found = await self._find(runner.id)
         tail = await self.call(runner.folder.read_tail)
-        changes = decide_end(found, status, tail, has_progressed=runner.has_progressed)
+        progressed, bystander = runner.has_progressed, runner.is_bystander
+        changes = decide_end(found, status, tail, has_progressed=progressed, is_bystander=bystander)
         ended = self._clock() if changes["state"] in (*ENDED, State.PAUSED) else None
         await self.call(self.store.change, runner.id, ended=ended, **changes)
 
     def _hear(self, runner: StudyRunner) -> None:
         """Take in that a steward has said something."""
         is_first = runner.pid is not None and runner.id not in self._dirty and not runner.progress
+        if is_first:
+            self._runners.unite(runner)
         self._dirty.add(runner.id)
         if is_first or runner.num_held != runner.num_told:
             self._wake.set()
@@ -350,14 +369,15 @@ class Coordinator:
 
     async def _spend(self) -> None:
         now_s = self._clock()
-        seconds = {runner.id: runner.num_held * (now_s - self._counted_s) for runner in self._runners.values()}
-        if seconds:
-            held = Counter[str]()
-            for runner in self._runners.values():
-                held[runner.user] += runner.num_held
+        counts = self._runners.count_devices()
+        if counts:
+            held: dict[str, float] = defaultdict(float)
+            for runner, count in counts.items():
+                held[runner.user] += count
             users = [user for user in await self.call(self.store.users) if user.name in held]
             uses = {user.name: _read_use(user).add(0, self._counted_s).add(held[user.name], now_s) for user in users}
             kept = {name: (use.device_s, use.at_s) for name, use in uses.items()}
+            seconds = {runner.id: count * (now_s - self._counted_s) for runner, count in counts.items()}
             await self.call(self.store.spend, seconds, kept)
         self._counted_s = now_s
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 from headwater.errors import StudyError
@@ -124,8 +125,8 @@ class ServiceFolder:
         if self.first_uid is not None and self.first_uid < LEAST_UID:
             raise StudyError(f"--first-uid is {self.first_uid}; below {LEAST_UID}, systems have users of their own")
         try:
-            self.studies.mkdir(parents=True, exist_ok=True)
-            for folder in (self.path, self.studies):
+            for folder in (self.path, self.studies, self.shares):
+                folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o711)
             self._lock = (self.path / "lock").open("wb")
         except OSError as error:
@@ -149,10 +150,30 @@ class ServiceFolder:
         """Where each study has a folder."""
         return self.path / "studies"
 
+    @property
+    def shares(self) -> Path:
+        """Where studies that train together have their common files."""
+        return self.path / "shares"
+
     def find(self, study: str, place: int) -> StudyFolder:
         """Return the folder of a study, whose user is the `place`th."""
         uid = None if self.first_uid is None else self.first_uid + place
         return StudyFolder(path=self.studies / study, uid=uid)
+
+    def find_shared(self, share: str, place: int) -> StudyFolder:
+        """Return the folder in which studies of several users train that were submitted with the same files."""
+        uid = None if self.first_uid is None else self.first_uid + place
+        return StudyFolder(path=self.shares / share, uid=uid)
+
+    def make_shared(self, share: str, place: int, files: Mapping[str, bytes]) -> None:
+        """Make that folder where there is none yet."""
+        folder = self.find_shared(share, place)
+        draft = self.find_shared(f"{DRAFT}{share}-{token_hex(4)}", place)
+        if not folder.path.exists():
+            draft.create(files)
+            with suppress(OSError):  # somebody else has made it meanwhile
+                draft.path.rename(folder.path)
+            draft.remove()
 
     def draft(self, study: str, place: int) -> StudyFolder:
         """Return the folder of a study that is being taken in, until the service knows it."""
@@ -164,6 +185,8 @@ class ServiceFolder:
 
     def settle_all(self, known: Collection[str]) -> None:
         """Go on where a service was killed while it took studies in: those that it knows by then are there."""
+        for folder in self.shares.glob(f"{DRAFT}*"):
+            shutil.rmtree(folder, ignore_errors=True)
         for folder in self.studies.glob(f"{DRAFT}*"):
             study = folder.name.removeprefix(DRAFT)
             if study in known:

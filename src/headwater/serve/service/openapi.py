@@ -42,6 +42,10 @@ SUBMISSION: Json = {
         "deadline_s": {**NUMBER, "description": "seconds from now"},
         "budget_device_s": {**NUMBER, "description": "device-seconds"},
         "max_devices": {"type": "integer", "minimum": 1},
+        "share_lanes": {
+            "type": "boolean",
+            "description": "train in one process with studies of others who submit the same files and say so too",
+        },
     },
 }
 assert set(SUBMISSION["properties"]) == set(KEYS)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from headwater.errors import StudyError
 from headwater.serve.service.run_options import read_options
+from headwater.serve.service.sharing import hash_files
 from headwater.serve.service.values import Json, State, Submission, User
 from headwater.settings import read_number, read_whole
 
@@ -23,7 +24,7 @@ MOST_FILES = 200
 DEEPEST = 8
 LONGEST_S = 10.0 * 365 * 24 * 3600
 HIGHEST_PRIORITY = 1000
-KEYS = ("file", "files", "options", "name", "priority", "deadline_s", "budget_device_s", "max_devices")
+KEYS = ("file", "files", "options", "name", "priority", "deadline_s", "budget_device_s", "max_devices", "share_lanes")
 """What a submission may say."""
 
 
@@ -82,6 +83,8 @@ def read_submission(value: Json, user: User, now_s: float, longest_s: float = LO
         deadline=None if deadline_s is None else now_s + deadline_s,
         budget_device_s=_read_optional(value, "budget_device_s", lambda key, one: read_number(key, one, 0, LONGEST_S)),
         max_devices=_read_optional(value, "max_devices", lambda key, one: read_whole(key, one, 1, 10_000)),
+        place=user.place,
+        share=hash_files(file, files) if _read_yes(value, "share_lanes") else "",
     )
     canonical = json.dumps(value, sort_keys=True).encode("utf-8", "surrogatepass")
     return Asked(submission=submission, files=files, body=sha256(canonical).hexdigest())
@@ -94,6 +97,13 @@ def read_priority(value: object) -> int:
 
 def _read_optional(value: Json, key: str, read: Any) -> Any:  # Any: reads a JSON value
     return None if value.get(key) is None else read(key, value[key])
+
+
+def _read_yes(value: Json, key: str) -> bool:
+    given = value.get(key)
+    if given is not None and not isinstance(given, bool):
+        raise StudyError(f"{key} is {given!r:.40}; it must be true or false")
+    return bool(given)
 
 
 def _read_files(given: object) -> dict[str, bytes]:

@@ -6,33 +6,46 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
 from headwater.serve.service.folders import StudyFolder
 from headwater.serve.service.isolation import Limits, choose_identity, kill_session, make_environment
 from headwater.serve.service.run_options import write_arguments
-from headwater.serve.service.steward import Setup
+from headwater.serve.service.steward import Mate, Setup
 from headwater.serve.service.values import Json, Submission
 
 LONGEST_LINE = 2**20
 """A steward that says more at once is not ours any more."""
 PARTING_S = 5.0
+MOST_LANES = 10**6
+"""Nobody trains more on one device; who says so is not believed."""
 
 
 class StudyRunner:
     """A study that runs, or is about to."""
 
     def __init__(self, submission: Submission, folder: StudyFolder, num_devices: int) -> None:
-        self.id = submission.id
-        self.user = submission.user
+        self.id, self.user, self.share = submission.id, submission.user, submission.share
         self.folder = folder
+        self.crew: list[StudyRunner] = [self]
+        """All that are in one process with it. The first has its number of devices, which is the others' too."""
+        self.common: StudyFolder | None = None
+        """Where all of them train; None where it has a process of its own."""
         self.num_told = num_devices
         """How many devices it was told to have."""
         self.num_held = num_devices
         """How many it has: what it was told to give up counts until it has left."""
+        self.lanes: Mapping[str, int] = {}
+        """How many lanes it trains on which device."""
+        self.has_started = asyncio.Event()
+        """Set when its steward has said which process it is in, or has ended."""
+        self.is_to_end_now = False
+        """Whether somebody wants it to end at once, which others in its process would feel."""
+        self.is_bystander = False
+        """Whether its process was killed because of another study in it."""
         self.pid: int | None = None
         self.progress: Json = {}
         self.has_progressed = False
@@ -42,6 +55,8 @@ class StudyRunner:
         self._process: Process | None = None
         self._is_to_die = False
         self._num_epochs = submission.progress.get("num_epochs", 0)
+        self._said: int | None = num_devices
+        """How many devices its steward sees to."""
 
     async def run(self, limits: Limits, note: Callable[[StudyRunner], None], *, may_start: bool) -> int | None:
         """Start the study, or find it where it runs still; `note` is called whenever something is new of it.
@@ -49,28 +64,42 @@ class StudyRunner:
         Returns:
             The status with which its runner has ended; None where nobody knows.
         """
-        with self.folder.log.open("ab") as log:
+        with ExitStack() as logs:
+            opened = {one.id: logs.enter_context(one.folder.log.open("ab")) for one in self.crew}
+            if may_start and self.common is not None:
+                setup = self._set_up_crew(limits, self.common, {study: log.fileno() for study, log in opened.items()})
+            else:
+                setup = self._set_up(limits, may_start=may_start)
             self._process = process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "headwater.serve.service.steward"),
                 stdin=PIPE,
                 stdout=PIPE,
-                stderr=log,
+                stderr=opened[self.id],
                 cwd="/",
-                env=make_environment(self.folder),
+                env=make_environment(self.common or self.folder),
                 limit=LONGEST_LINE,
                 start_new_session=True,
+                pass_fds=[one["log"] for one in setup.crew],
                 **choose_identity(self.folder),
             )
-        self._send(asdict(self._set_up(limits, may_start=may_start)))
+        self._said = setup.num_devices
+        self._send(asdict(setup))
         try:
             return await self._listen(process, note)
         finally:
+            self.has_started.set()
             await _part_from(process)
 
     def tell_devices(self, count: int) -> None:
-        """Have it train on so many devices from its next report on."""
-        if count != self.num_told:
-            self.num_told = count
+        """Have all that are in one process with it train on so many devices from their next report on."""
+        for one in self.crew:
+            one.num_told = count
+            one.see_to(count if one is self.crew[0] else None)
+
+    def see_to(self, count: int | None) -> None:
+        """Have the steward see to so many devices; None: that of another study does."""
+        if count != self._said and self._process is not None:
+            self._said = count
             self._send({"devices": count})
 
     def tell_stop(self) -> None:
@@ -80,7 +109,9 @@ class StudyRunner:
             self._send({"stop": True})
 
     def kill(self) -> None:
-        """End it at once, or as soon as it is there; what was saved is all that is left."""
+        """End it at once, or as soon as it is there, with all that is in its process; what was saved is left."""
+        for one in self.crew:
+            one.is_bystander = one is not self
         self._is_to_die = True
         if self.pid is not None:
             kill_session(self.pid, self.folder.uid)
@@ -100,9 +131,24 @@ class StudyRunner:
             work=str(self.folder.work),
             source=str(self.folder.source),
             arguments=tuple(arguments),
-            num_devices=self.num_told,
+            num_devices=self.num_told if self is self.crew[0] else None,
             limits=limits.as_system(),
             may_start=may_start,
+        )
+
+    def _set_up_crew(self, limits: Limits, place: StudyFolder, logs: Mapping[str, int]) -> Setup:
+        crew = [
+            Mate(study=one.id, work=str(one.folder.work), options=one._submission.options, log=logs[one.id])
+            for one in self.crew
+        ]
+        return Setup(
+            study=self.id,
+            work=str(self.folder.work),
+            source=str(place.source),
+            arguments=("run-shared", str(place.source / self._submission.file)),
+            num_devices=self.num_told,
+            limits=limits.as_system(),
+            crew=tuple(asdict(mate) for mate in crew),
         )
 
     async def _listen(self, process: Process, note: Callable[[StudyRunner], None]) -> int | None:
@@ -125,12 +171,14 @@ class StudyRunner:
         pid, progress = message.get("pid"), message.get("progress")
         if isinstance(pid, int) and pid > 1:
             self.pid = pid
+            self.has_started.set()
             if self._is_to_die:
                 self.kill()
         if not isinstance(progress, dict):
             return
         self.progress = progress
         held, num_epochs = progress.get("num_held"), progress.get("num_epochs")
+        self.lanes = _read_lanes(progress.get("lanes"))
         if isinstance(held, int) and 0 <= held <= 10_000:
             self.num_held = held
         if isinstance(num_epochs, int) and num_epochs > self._num_epochs:
@@ -141,6 +189,11 @@ class StudyRunner:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             with suppress(ConnectionError):
                 self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+
+def _read_lanes(value: object) -> dict[str, int]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {name: count for name, count in pairs if isinstance(count, int) and 0 <= count <= MOST_LANES}
 
 
 async def _part_from(process: Process) -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Tab
 
 METADATA = MetaData()
 
-SERVICE_VERSION = 1
+SERVICE_VERSION = 2
 
 # SQLite numbers rows by itself only in a primary key of type INTEGER, which holds 64 bits there.
 _SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
@@ -59,6 +59,8 @@ SUBMISSIONS = Table(
     Column("deadline", Double),
     Column("budget_device_s", Double),
     Column("max_devices", Integer),
+    Column("place", Integer, nullable=False),
+    Column("share", Text, nullable=False),
     Column("wish", Text, nullable=False),
     Column("wished", Double),
     Column("reason", Text, nullable=False),
@@ -72,6 +74,14 @@ SUBMISSIONS = Table(
     UniqueConstraint("user", "key"),
     Index("service_submissions_by_state", "state"),
 )
+
+SHARES = Table(
+    "service_shares",
+    METADATA,
+    Column("share", Text, primary_key=True),
+    Column("place", Integer, nullable=False, unique=True),
+)
+"""Which system user runs studies of several users that were submitted with the same files."""
 
 EVENTS = Table(
     "service_events",

@@ -15,7 +15,16 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from headwater.errors import StoreError, StudyError
-from headwater.serve.service.schema import EVENTS, METADATA, SERVICE_VERSION, SERVICES, SUBMISSIONS, TOKENS, USERS
+from headwater.serve.service.schema import (
+    EVENTS,
+    METADATA,
+    SERVICE_VERSION,
+    SERVICES,
+    SHARES,
+    SUBMISSIONS,
+    TOKENS,
+    USERS,
+)
 from headwater.serve.service.tokens import Token, check_user_name, draw_token, hash_token, is_hash_of
 from headwater.serve.service.values import Event, Json, Role, State, Submission, User, Wish
 from headwater.store.engine import Database, explain_failure, insert_once, open_database
@@ -39,7 +48,7 @@ class ServiceStore:
         if version != SERVICE_VERSION:
             raise StoreError(
                 f"{database.name} was written by a service of version {version}, and this one knows {SERVICE_VERSION}; "
-                "upgrade with pip install --upgrade headwater"
+                "start the one that it was written by, or give this one another --storage"
             )
 
     @classmethod
@@ -84,8 +93,7 @@ class ServiceStore:
         with self._writing() as connection:
             found = connection.execute(select(USERS).where(USERS.c.name == name)).first()
             if found is None:
-                place = connection.execute(select(func.coalesce(func.max(USERS.c.place) + 1, 0))).scalar_one()
-                user = replace(User(name=name, role=role, place=place), **limits)
+                user = replace(User(name=name, role=role, place=_find_place(connection)), **limits)
                 connection.execute(insert(USERS), _as_columns(user))
             else:
                 user = replace(_read_user(found), role=role, **limits)
@@ -118,6 +126,21 @@ class ServiceStore:
         with self._reading() as connection:
             row = connection.execute(query.where(TOKENS.c.hash == hash_token(token))).first()
         return _read_user(row) if row is not None and is_hash_of(row.hash, token) else None
+
+    def place_share(self, share: str) -> int:
+        """Return the how manieth system user runs studies with these files, of all who share them."""
+        query = select(SHARES.c.place).where(SHARES.c.share == share)
+        with self._writing() as connection:
+            row = connection.execute(query).first()
+            if row is None:
+                connection.execute(insert(SHARES), {"share": share, "place": _find_place(connection)})
+                row = connection.execute(query).one()
+            return int(row.place)
+
+    def list_shares(self) -> set[str]:
+        """Return the hashes of all files that submissions share with others."""
+        with self._reading() as connection:
+            return set(connection.execute(select(SUBMISSIONS.c.share).distinct()).scalars())
 
     def users(self) -> list[User]:
         """Return all users."""
@@ -242,6 +265,12 @@ class ServiceStore:
                 yield connection
         except DBAPIError as error:
             raise StoreError(explain_failure(error, self._database)) from error
+
+
+def _find_place(connection: Connection) -> int:
+    """Return the first system user that nobody has."""
+    last = [connection.execute(select(func.max(table.c.place))).scalar_one() for table in (USERS, SHARES)]
+    return max((place for place in last if place is not None), default=-1) + 1
 
 
 def _as_columns(user: User) -> Json:

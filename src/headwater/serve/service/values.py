@@ -88,6 +88,10 @@ class Submission:
     """When it is ended if it has not ended by then, in seconds since 1970."""
     budget_device_s: float | None = None
     max_devices: int | None = None
+    place: int = 0
+    """The how manieth system user it runs as: its user's, or one that is for its files alone."""
+    share: str = ""
+    """A hash of all its files, where it may train with others of the same; else empty."""
     wish: Wish = Wish.NONE
     wished: float | None = None
     """Since when it is wished to end."""
@@ -118,6 +122,7 @@ class Submission:
             "deadline": self.deadline,
             "budget_device_s": self.budget_device_s,
             "max_devices": self.max_devices,
+            "share_lanes": bool(self.share),
             "num_devices": self.num_devices,
             "device_seconds": round(self.device_seconds, 3),
             "num_deaths": self.num_deaths,

@@ -23,9 +23,9 @@ ASKER = "the service"
 class RecordWatch:
     """Knows what was last seen of a study, and what is wished of it."""
 
-    def __init__(self, study: str, record: Path, num_devices: int) -> None:
+    def __init__(self, study: str, record: Path, num_devices: int | None) -> None:
         self.num_devices = num_devices
-        """How many devices the study is to have."""
+        """How many devices the study is to have; None where another that trains with it says so."""
         self.is_to_stop = False
         self._study = study
         self._record = record
@@ -72,7 +72,7 @@ class RecordWatch:
                 with open_store(self._record) as writer:
                     ask_to_stop(writer, stage.id, runner, ASKER)
             return
-        if shown is None or shown.pool.fixed:
+        if shown is None or shown.pool.fixed or self.num_devices is None:
             return
         wished = shown.pool
         for wish in read_wishes(self._store, stage.id, runner, shown.num_heard)[0]:
@@ -96,6 +96,7 @@ def _describe(followed: FollowedStudy, shown: ShownDevices | None, stage: StudyI
         "num_epochs": sum(len(trial.epochs) for trial in followed.trials.values()),
         "best": None if best is None else {"number": best[0], "value": best[1]},
         "num_held": None if shown is None else len(shown.pool.names) + len(shown.pool.leaving),
+        "lanes": {} if shown is None else {name: len(work.trials) for name, work in shown.work.items()},
     }
     strict: Json = make_strict(found)
     return strict
