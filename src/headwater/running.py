@@ -24,6 +24,7 @@ from headwater.execute import (
     SimulatedExecutor,
     build_executor,
     find_service,
+    find_workers_kind,
 )
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
@@ -125,7 +126,8 @@ def open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tu
     from headwater.train.memory import keep_freed_memory
     from headwater.train.running import choose_device
 
-    device = choose_device(study.device)
+    kind = find_workers_kind(study.executor, study.device)
+    device = choose_device(study.device if kind is None else kind, is_here=kind is None)
     executor = build_executor(study.executor, device.type, study.devices, limits.deadline.clock)
     is_here = isinstance(executor, InlineExecutor)
     begins_here = is_here or isinstance(executor, AutoExecutor)

@@ -49,7 +49,12 @@ def serve(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(metavar="DIR", help="Where studies lie; beside a file's record by default.")
     ] = None,
     memory: Annotated[
-        float | None, typer.Option(min=1, metavar="GIB", help="What each process may take; all there is by default.")
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="GIB",
+            help="What a study may take, or each of its processes where the system cannot count all.",
+        ),
     ] = None,
     processes: Annotated[
         int, typer.Option(min=10, metavar="N", help="As root: processes and threads of all studies of a user.")
@@ -82,6 +87,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
         from headwater.cli.plan_sources import parse_seconds
         from headwater.execute import count_cores
         from headwater.serve.service.isolation import Limits, count_memory, is_root
+        from headwater.serve.service.memory_groups import find_memory_groups
         from headwater.serve.service.requests import LONGEST_S
         from headwater.serve.service.server import ServiceSettings
         from headwater.serve.service.server import serve as run_service
@@ -94,6 +100,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
             port=port,
             limits=Limits(
                 memory_bytes=int(memory * GIB) if memory is not None else count_memory(),
+                groups=find_memory_groups(),
                 num_processes=processes,
                 grace_s=parse_seconds(grace),
             ),
@@ -108,6 +115,11 @@ def serve(  # noqa: PLR0913 - one parameter for each option
                 escape(f"{settings.num_devices} devices, studies in {settings.folder}, run as {who}; Ctrl-C ends it"),
                 soft_wrap=True,
             )
+            limits = settings.limits
+            whose = "all processes of a study" if limits.groups is not None else "each process of a study"
+            how = "a control group" if limits.groups is not None else "there are no control groups to be made"
+            room = f"{limits.memory_bytes / GIB:.1f} GiB of memory for {whose} ({how})"
+            open_err().print(escape(room), soft_wrap=True)
             look = url if token is None else f"{url}/#token={token}"
             open_err().print(escape(f"look at {look}"), soft_wrap=True)
             typer.echo(f"HEADWATER_SERVER={url}")

@@ -18,6 +18,7 @@ from headwater.cli.running import count_trials, explain_failure, load, print_res
 from headwater.cli.terminal import FAILED, INTERRUPTED, MISUSED, PIPE_WIDTH, telling_errors
 from headwater.report.consoles import PlainConsole
 from headwater.report.progress import PlainLog
+from headwater.serve.service.deciding import DONE, RUNS_ALONE
 
 if TYPE_CHECKING:
     from headwater.errors import HeadwaterError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 TURN_S = 10.0
 """So long does a group keep its device while a study of the same process has none."""
-DONE, RUNS_ALONE = 0, 75
-"""The second says that a study is one that cannot train with others."""
 
 
 @dataclass(slots=True)

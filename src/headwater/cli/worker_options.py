@@ -52,7 +52,7 @@ def use_workers(study: Study, listen: str | None, key_file: str | None, sbatch: 
     from headwater.execute import JoinExecutor
     from headwater.train.running import choose_device
 
-    return replace(study, executor=JoinExecutor(kind=choose_device(study.device).type, **given))
+    return replace(study, executor=JoinExecutor(kind=choose_device(study.device, is_here=False).type, **given))
 
 
 def _read_options(given: Sequence[str]) -> dict[str, str]:

@@ -292,4 +292,5 @@ def _is_over(study: StudyConductor) -> bool:
     if study.is_running:
         return False
     study.end.listen()
-    return study.ended_early is not None or study.end.stop_reason is not None or not study.list_lanes()
+    has_lanes = bool(study.list_lanes())  # also of one that has not begun: it has been stopped then, and not done
+    return not has_lanes or study.ended_early is not None or study.end.stop_reason is not None

@@ -1,7 +1,7 @@
 """Runs placements on devices and tells what happens; decides nothing."""
 
 from headwater.execute.auto import AutoExecutor
-from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service
+from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service, find_workers_kind
 from headwater.execute.counting import count_cores
 from headwater.execute.elastic_executor import ElasticExecutor
 from headwater.execute.inline import InlineExecutor
@@ -35,5 +35,6 @@ __all__ = [
     "check_executor",
     "count_cores",
     "find_service",
+    "find_workers_kind",
     "read_epoch_times",
 ]

@@ -45,6 +45,23 @@ def find_service(executor: object) -> Service | None:
     return Service(str(executor)) if is_url else executor if isinstance(executor, Service) else None
 
 
+def find_workers_kind(executor: object, device: str) -> str | None:
+    """Return what workers on other machines train on, which this one need not have; None where that decides.
+
+    Raises:
+        StudyError: They train on something else than the study asks for.
+    """
+    asked = device.partition(":")[0]
+    if not isinstance(executor, JoinExecutor | SlurmExecutor | RayExecutor):
+        return asked if executor in ELSEWHERE and asked != "auto" else None
+    if asked not in ("auto", executor.kind):
+        raise StudyError(
+            f"device is {device!r}, but the workers of the {type(executor).__name__} train on {executor.kind}; leave "
+            "device out, and the executor decides"
+        )
+    return executor.kind
+
+
 def build_executor(
     executor: str | Executor | Service,
     device: str = "cpu",

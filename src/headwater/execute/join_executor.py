@@ -79,6 +79,11 @@ class JoinExecutor:
         """Those that want to go, are given nothing new, and go when what trains there has left."""
 
     @property
+    def kind(self) -> str:
+        """What its workers train on, whatever this machine has."""
+        return self._kind
+
+    @property
     def url(self) -> str:
         """Where workers join."""
         return self._open().url

@@ -54,6 +54,11 @@ class RayExecutor:
         self._is_ours = False
         """Whether this executor has connected to the cluster."""
 
+    @property
+    def kind(self) -> str:
+        """What its workers train on, whatever this machine has."""
+        return self._kind
+
     def list_devices(self) -> Sequence[Device]:
         """Return the CPUs or GPUs that the cluster has for this executor now."""
         return [worker.device for worker in self._open().workers]

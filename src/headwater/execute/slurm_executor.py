@@ -80,6 +80,11 @@ class SlurmExecutor:
             listen, key_file=self._key_file, kind=self._kind, clock=clock, see_to_workers=self._jobs.require
         )
 
+    @property
+    def kind(self) -> str:
+        """What its workers train on, whatever this machine has."""
+        return self._kind
+
     def list_devices(self) -> Sequence[Device]:
         """Return what has joined until now; more may come at any time."""
         return self._join.list_devices()

@@ -50,7 +50,7 @@ def list_devices() -> list[str]:
 def describe_device(device: torch.device, num_threads: int) -> str:
     """Return what tells this device from others on which the same steps take unlike times."""
     if device.type == "cuda":
-        return f"cuda {torch.cuda.get_device_name(device)}"
+        return f"cuda {torch.cuda.get_device_name(device) if torch.cuda.is_available() else 'of other machines'}"
     return f"{device.type} {_name_processor()}, {num_threads} threads"
 
 

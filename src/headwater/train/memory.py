@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from headwater.train.cgroups import free_in_cgroups
+from headwater.cgroups import free_in_cgroups
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")

@@ -80,8 +80,10 @@ class TrainingSetup:
     """Waits until the next step may begin, where the device is not its own."""
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, *, is_here: bool = True) -> torch.device:
     """Return the device of this name; "auto" is the first GPU, or the CPU where there is none.
+
+    Where others train, this machine need not have it.
 
     Raises:
         StudyError: Torch knows no such device, or this machine has none.
@@ -89,6 +91,8 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        if not is_here:
+            return torch.device(name)
         one = torch.ones(1, device=name)
         one.item()  # there are devices that hold nothing
         return one.device

@@ -131,9 +131,7 @@ class Coordinator:
                 )
                 runner = self._runners.get(submission)
                 if at_once and runner is not None:
-                    runner.is_to_end_now = True
-                    if len(runner.crew) == 1:
-                        runner.kill()
+                    runner.end_now()
             else:
                 found = await self.call(self.store.change, submission, state=final, reason=reason, ended=self._clock())
             self._notify()
@@ -207,6 +205,8 @@ class Coordinator:
                 self._start([one], max(one.num_devices, 1))
             elif one.wish is not Wish.NONE and one.id in self._runners:
                 self._runners[one.id].tell_stop()
+                if self._runners[one.id].is_to_end_now:
+                    self._runners[one.id].end_now()  # those who were in its process may be gone by now
         wanting = [one for one in active if one.wish is Wish.NONE and one.state in (State.QUEUED, State.RUNNING)]
         self._shares = self._share(list(users.values()), wanting, used)
         by_id = {one.id: one for one in active}
@@ -278,10 +278,6 @@ class Coordinator:
         """End a study that is past its deadline or budget."""
         limit = self._find_limit(one, user, used_s)
         runner = self._runners.get(one.id)
-        if runner is not None and one.wish is Wish.STOP and one.wished is not None:
-            is_pressing = limit is not None or runner.is_to_end_now
-            if is_pressing and self._clock() - one.wished > self._limits.grace_s:
-                runner.kill()
         if limit is None:
             return one
         if runner is None and one.state is not State.RUNNING:
@@ -291,6 +287,8 @@ class Coordinator:
         if one.wish is not Wish.STOP:
             self.changes.notify()
             return await self.call(self.store.change, one.id, wish=Wish.STOP, wished=self._clock(), reason=limit)
+        if runner is not None and one.wished is not None and self._clock() - one.wished > self._limits.grace_s:
+            runner.end_now()
         return one
 
     def _find_limit(self, one: Submission, user: User, used_s: float) -> str | None:
@@ -337,8 +335,7 @@ class Coordinator:
             await self.call(self.store.change, runner.id, kind=PROGRESS, progress=runner.progress)
         found = await self._find(runner.id)
         tail = await self.call(runner.folder.read_tail)
-        progressed, bystander = runner.has_progressed, runner.is_bystander
-        changes = decide_end(found, status, tail, has_progressed=progressed, is_bystander=bystander)
+        changes = decide_end(found, status, tail, has_progressed=runner.has_progressed)
         ended = self._clock() if changes["state"] in (*ENDED, State.PAUSED) else None
         await self.call(self.store.change, runner.id, ended=ended, **changes)
 

@@ -79,9 +79,7 @@ def count_wanted(submission: Submission, num_devices: int) -> int:
     return max(min(most, left), 1)
 
 
-def decide_end(
-    submission: Submission, status: int | None, tail: str, *, has_progressed: bool, is_bystander: bool = False
-) -> dict[str, Any]:
+def decide_end(submission: Submission, status: int | None, tail: str, *, has_progressed: bool) -> dict[str, Any]:
     """Return what changes in a submission whose runner has ended with a status, None where nobody knows it.
 
     Args:
@@ -89,7 +87,6 @@ def decide_end(
         status: As `headwater run` ends, or minus the signal that killed it.
         tail: The end of what it has printed.
         has_progressed: Whether an epoch was reported since it was started.
-        is_bystander: Whether it was killed together with another study, which was to end.
     """
     idle: dict[str, Any] = {"wish": Wish.NONE, "wished": None, "num_devices": 0}  # Any: columns
     if status == DONE:
@@ -103,21 +100,14 @@ def decide_end(
         return {**idle, "state": State.PAUSED, "reason": submission.reason}
     if submission.wish is Wish.YIELD:
         return {**idle, "state": State.QUEUED, "reason": "waits for devices, which others have now"}
-    if is_bystander or status == RUNS_ALONE:
-        return {**idle, "state": State.QUEUED, **_leave_others(submission, is_bystander=is_bystander)}
+    if status == RUNS_ALONE:
+        return {**idle, "state": State.QUEUED, "reason": "it cannot train with others", "num_deaths": 1}
     num_deaths = 1 if has_progressed else submission.num_deaths + 1
     how = "in a way that nobody saw" if status is None else f"by signal {-status}" if status < 0 else f"with {status}"
     if num_deaths >= MOST_DEATHS:
         reason = f"its runner has died {num_deaths} times without any progress, the last time {how}: {tail.strip()}"
         return {**idle, "state": State.FAILED, "reason": reason, "num_deaths": num_deaths}
     return {**idle, "state": State.QUEUED, "reason": f"its runner has died {how}", "num_deaths": num_deaths}
-
-
-def _leave_others(submission: Submission, *, is_bystander: bool) -> dict[str, Any]:  # Any: columns
-    if is_bystander:
-        reason = "its process was ended for the sake of another study in it, which came to no report in time"
-        return {"reason": reason}
-    return {"reason": "it cannot train with others, as its log says", "num_deaths": max(submission.num_deaths, 1)}
 
 
 def decide_limit(submission: Submission, now_s: float, user_budget_left_s: float | None) -> str | None:

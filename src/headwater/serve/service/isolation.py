@@ -13,6 +13,7 @@ from pathlib import Path
 import headwater
 from headwater.errors import StudyError
 from headwater.serve.service.folders import StudyFolder
+from headwater.serve.service.memory_groups import MemoryGroups
 from headwater.serve.service.values import Json
 
 GIB = 2**30
@@ -23,7 +24,10 @@ class Limits:
     """What each process of a study may take at most, and how long a study may go on that is to end."""
 
     memory_bytes: int
-    """Address space, of which torch takes some gigabytes for itself."""
+    """Address space, of which torch takes some gigabytes for itself; and what all processes of a study take together,
+    where there are control groups."""
+    groups: MemoryGroups | None = None
+    """Where control groups are made; None where none can be."""
     file_bytes: int = 8 * GIB
     num_files: int = 4096
     num_processes: int = 4096

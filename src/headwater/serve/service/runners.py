@@ -43,9 +43,7 @@ class StudyRunner:
         self.has_started = asyncio.Event()
         """Set when its steward has said which process it is in, or has ended."""
         self.is_to_end_now = False
-        """Whether somebody wants it to end at once, which others in its process would feel."""
-        self.is_bystander = False
-        """Whether its process was killed because of another study in it."""
+        """Whether it is to be killed, once nobody is left in its process who is not."""
         self.pid: int | None = None
         self.progress: Json = {}
         self.has_progressed = False
@@ -82,13 +80,17 @@ class StudyRunner:
                 pass_fds=[one["log"] for one in setup.crew],
                 **choose_identity(self.folder),
             )
-        self._said = setup.num_devices
-        self._send(asdict(setup))
         try:
+            if limits.groups is not None:
+                limits.groups.add(self.id, process.pid, limits.memory_bytes)  # before it is told to start anything
+            self._said = setup.num_devices
+            self._send(asdict(setup))
             return await self._listen(process, note)
         finally:
             self.has_started.set()
             await _part_from(process)
+            if limits.groups is not None:
+                limits.groups.remove_empty()
 
     def tell_devices(self, count: int) -> None:
         """Have all that are in one process with it train on so many devices from their next report on."""
@@ -108,10 +110,14 @@ class StudyRunner:
             self.was_told_to_stop = True
             self._send({"stop": True})
 
+    def end_now(self) -> None:
+        """Kill it, if all that are in its process are to be killed: no study ends for the sake of another."""
+        self.is_to_end_now = True
+        if all(one.is_to_end_now for one in self.crew):
+            self.kill()
+
     def kill(self) -> None:
-        """End it at once, or as soon as it is there, with all that is in its process; what was saved is left."""
-        for one in self.crew:
-            one.is_bystander = one is not self
+        """End its process at once, or as soon as it is there; what was saved is all that is left."""
         self._is_to_die = True
         if self.pid is not None:
             kill_session(self.pid, self.folder.uid)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.train.cgroups import free_in_cgroups
+from headwater.cgroups import free_in_cgroups
 
 
 def write(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 PROC = Path("/proc")
 
 
-class _Files(NamedTuple):
+class GroupFiles(NamedTuple):
     """What a version of control groups calls the files of one group."""
 
     limit: str
@@ -20,8 +20,8 @@ class _Files(NamedTuple):
 
 
 _FILES = {
-    "cgroup2": _Files("memory.max", "memory.current", "inactive_file"),
-    "cgroup": _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "cgroup2": GroupFiles("memory.max", "memory.current", "inactive_file"),
+    "cgroup": GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 
@@ -30,12 +30,12 @@ def free_in_cgroups(proc: Path = PROC) -> int | None:
 
     The limit of every group above counts too, with what all processes in it use. `proc` is where the system tells.
     """
-    free = [room for files, group in _list_groups(proc) if (room := _free_in(group, files)) is not None]
+    free = [room for files, group in list_groups(proc) if (room := _free_in(group, files)) is not None]
     return min(free, default=None)
 
 
-def _list_groups(proc: Path) -> Iterator[tuple[_Files, Path]]:
-    """Yield the directory of each group that this process is in, and of those above."""
+def list_groups(proc: Path = PROC) -> Iterator[tuple[GroupFiles, Path]]:
+    """Yield the directory of each group that this process is in, with those above it after it."""
     try:
         memberships = (proc / "self" / "cgroup").read_text().splitlines()
         mounts = (proc / "self" / "mountinfo").read_text().splitlines()
@@ -67,7 +67,7 @@ def _path_inside(path: PurePosixPath, root: PurePosixPath) -> PurePosixPath:
     return path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
 
 
-def _free_in(group: Path, files: _Files) -> int | None:
+def _free_in(group: Path, files: GroupFiles) -> int | None:
     limit, usage = _read_number(group / files.limit), _read_number(group / files.usage)
     if limit is None or usage is None:
         return None
