@@ -120,8 +120,16 @@ def loop_inside(x: Any, model: Any) -> Any:
     return total
 
 
+def annotate(x: Any, model: Any) -> Any:
+    best = Best()
+    if x > LIMIT:
+        best.score: float = x  # type: ignore[misc]  # what is tested
+    return best.score
+
+
 TOGETHER = (
     assign, choose_sides, nest, track, call_method, write_items, copy_weights, keep_tensor, use_and, loop_inside,
+    annotate,
 )  # fmt: skip
 
 
@@ -318,8 +326,45 @@ def fill_home(x: Any) -> None:
     HOME["other"] = x
 
 
+def draw_from_a_generator(x: Any, model: Any) -> Any:
+    dice, first = torch.Generator().manual_seed(1), 0.0
+    if x > LIMIT:
+        first = torch.rand(1, generator=dice).item()
+    return first + torch.rand(1, generator=dice).item()
+
+
+def draw_a_spare_number(x: Any, model: Any) -> Any:
+    first = np.random.normal()
+    if x > LIMIT:
+        first = np.random.standard_normal()
+    return first + np.random.standard_normal()
+
+
+def copy_into_an_array(x: Any, model: Any) -> Any:
+    numbers = np.zeros(2)
+    if x > LIMIT:
+        np.copyto(numbers, 1.0)
+    return numbers[0]
+
+
+def compute_into_an_array(x: Any, model: Any) -> Any:
+    numbers = np.ones(2)
+    if x > LIMIT:
+        np.add(numbers, 1.0, numbers)
+    return numbers[0]
+
+
+def loop_over_an_attribute(x: Any, model: Any) -> Any:
+    best = Best()
+    if x > LIMIT:
+        for best.score in (1.0, 2.0):
+            pass
+    return best.score
+
+
 APART = (
     append, draw, draw_by_numpy, change_in_place, add_to_list, alias_weights, alias_list, alias_tensor,
     alias_changed, alias_viewed, first_time, one_side_only, nested_first_time, step, raise_some, return_some,
-    leave_loop, iterate, use_up, sort_in_place, use_before, set_globally,
+    leave_loop, iterate, use_up, sort_in_place, use_before, set_globally, draw_from_a_generator, draw_a_spare_number,
+    copy_into_an_array, compute_into_an_array, loop_over_an_attribute,
 )  # fmt: skip

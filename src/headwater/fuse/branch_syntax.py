@@ -8,7 +8,8 @@
 | `a += x`, `a.b += x` | `a = tools.augment("iadd", a, x)`, `tools.attribute(a, "b").value += x` |
 | `for x in y` | `for x in tools.each(y)` |
 | `break`, `return` in an `if` | `tools.require_whole(b)` first |
-| `raise`, `del` | `tools.require_all()` first |
+| `a[i:j] = x` | `a[i:j] = tools.require_own(a, x)` |
+| `raise`, `del` | `tools.require_joint()`, `tools.require_all()` first |
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ def write_assign(node: ast.Assign, shared: frozenset[str], ask: Ask) -> ast.stmt
             return node
         if isinstance(target, ast.Subscript) and not _has_slices(target.slice):
             return ast.copy_location(ast.Expr(ask(node, "set_item", node.value, target.value, target.slice)), node)
+        if isinstance(target, ast.Subscript) and _is_simple(target.value):
+            node.value = ask(node, "require_own", copy.deepcopy(target.value), node.value)
+            return node
     if not all(_is_local(target, shared) for target in node.targets):
         node.value = ask(node, "require_all", node.value)
     return node
@@ -138,6 +142,9 @@ def write_augmented(node: ast.AugAssign, shared: frozenset[str], ask: Ask) -> as
         place = ask(node, "attribute", target.value, ast.Constant(target.attr))
     elif isinstance(target, ast.Subscript) and not _has_slices(target.slice):
         place = ask(node, "element", target.value, target.slice)
+    elif isinstance(target, ast.Subscript) and _is_simple(target.value):
+        node.value = ask(node, "require_own", copy.deepcopy(target.value), node.value)
+        return node
     else:
         node.value = ask(node, "require_all", node.value)
         return node
@@ -145,12 +152,20 @@ def write_augmented(node: ast.AugAssign, shared: frozenset[str], ask: Ask) -> as
     return node
 
 
+def is_elsewhere(target: ast.expr | None, shared: frozenset[str]) -> bool:
+    """Tell whether a `for` or a `with` assigns more than variables of its function."""
+    return target is not None and not _is_local(target, shared)
+
+
 def _can_mask(target: ast.Attribute) -> bool:
     """Tell whether what holds an attribute can be written twice."""
-    owner: ast.expr = target.value
+    return _is_simple(target.value) and not _is_mangled(target.attr)
+
+
+def _is_simple(owner: ast.expr) -> bool:
     while isinstance(owner, ast.Attribute):
         owner = owner.value
-    return isinstance(owner, ast.Name) and not _is_mangled(target.attr)
+    return isinstance(owner, ast.Name)
 
 
 def _is_mangled(name: str) -> bool:

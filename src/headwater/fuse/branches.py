@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from headwater.errors import LanesPart
 from headwater.fuse.apart import split
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, stack_of
-from headwater.fuse.lifting import ROSTER, is_stand_in
+from headwater.fuse.lifting import ROSTER, is_stand_in, plain
 from headwater.fuse.mode import current_mode
 from headwater.fuse.per_lane import PerLane, PerLaneText, gather, same
 from headwater.fuse.roster import Roster
@@ -138,6 +138,8 @@ def select(
 def masked(owner: Any, name: str, value: Any) -> Any:
     """Return what an attribute is to hold: for lanes outside of the mask, what it held."""
     roster = ROSTER.get()
+    if roster is not None and _is_own(roster, owner):
+        return plain(value)
     if roster is None or roster.mask is None:
         return value
     old = getattr(owner, name, _NOTHING)
@@ -149,7 +151,9 @@ def masked(owner: Any, name: str, value: Any) -> Any:
 def set_item(value: Any, owner: Any, key: Any) -> None:
     """Do `owner[key] = value`."""
     roster = ROSTER.get()
-    if roster is not None and roster.mask is not None:
+    if roster is not None and _is_own(roster, owner):
+        value = plain(value)
+    elif roster is not None and roster.mask is not None:
         is_known = (type(owner) is dict and key in owner) or (type(owner) is list and type(key) is int)
         if not is_known:
             refuse(roster, "one side writes an item")
@@ -160,7 +164,8 @@ def set_item(value: Any, owner: Any, key: Any) -> None:
 def augment(operation: str, old: Any, value: Any) -> Any:
     """Do `old += value` and its like."""
     require_unchangeable(old)
-    return getattr(operator, operation)(old, value)
+    roster = ROSTER.get()
+    return getattr(operator, operation)(old, value if roster is None or roster.turn is None else plain(value))
 
 
 class Place:
@@ -197,18 +202,39 @@ def element(owner: Any, key: Any) -> Place:
 def require_unchangeable(value: Any) -> None:
     """Make lanes part where a branch that only some take would change something in place."""
     roster = ROSTER.get()
-    if roster is None or roster.mask is None:
+    if roster is None or (roster.mask is None and roster.turn is None):
         return
-    if not (isinstance(value, (*_PLAIN, np.generic)) or type(value) in (PerLane, PerLaneText)):
+    is_plain = isinstance(value, (*_PLAIN, np.generic)) or type(value) in (PerLane, PerLaneText)
+    if not is_plain and not _is_own(roster, value):
         refuse(roster, f"one side changes a {type(value).__name__} in place")
+
+
+def _is_own(roster: Roster, owner: Any) -> bool:
+    """Tell whether a lane has its turn, and note then that it changes something."""
+    if roster.turn is not None:
+        roster.turn.write(owner)
+    return roster.turn is not None
 
 
 def require_all(value: Any = None) -> Any:
     """Make lanes part where this happens in a branch that only some take; else return the value."""
     roster = ROSTER.get()
-    if roster is not None and roster.mask is not None:
+    if roster is not None and (roster.mask is not None or roster.turn is not None):
         refuse(roster, "one side does more than assign")
     return value
+
+
+def require_own(owner: Any, value: Any) -> Any:
+    """Make lanes part where a branch that only some take writes into a part of something; else return the value."""
+    roster = ROSTER.get()
+    return plain(value) if roster is not None and _is_own(roster, owner) else require_all(value)
+
+
+def require_joint() -> None:
+    """Make lanes part where an exception is raised or caught in a branch that only some take."""
+    roster = ROSTER.get()
+    if roster is not None and roster.mask is not None:
+        refuse(roster, "one side does more than assign")
 
 
 def require_whole(*answers: Any) -> None:
@@ -221,7 +247,11 @@ def require_whole(*answers: Any) -> None:
 def each(items: Any) -> Any:
     """Return what a `for` goes through; in a branch that only some lanes take, nothing that would be used up."""
     roster = ROSTER.get()
-    if roster is not None and roster.mask is not None and not isinstance(items, _REPEATABLE):
+    if roster is None or isinstance(items, _REPEATABLE):
+        return items
+    if roster.turn is not None and hasattr(type(items), "__next__"):
+        roster.turn.write(items)
+    if roster.mask is not None:
         refuse(roster, f"one side goes through a {type(items).__name__}")
     return items
 
@@ -342,4 +372,4 @@ def _mask_of(roster: Roster) -> Sequence[bool]:
 def _read_dice() -> Any:
     """Return where the streams of random numbers stand."""
     legacy: Any = np.random.get_state()
-    return torch.get_rng_state().numpy().tobytes(), legacy[2], legacy[1].tobytes(), random.getstate()
+    return torch.get_rng_state().numpy().tobytes(), legacy[2], legacy[1].tobytes(), legacy[3:], random.getstate()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import builtins
 import copy
+import random
 import time
 from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.lifting import CHANGERS
+from headwater.fuse.lifting import CHANGERS, WRITERS
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.users_code import is_users_module
 
+DICE = (torch.Generator, np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+"""What random numbers are drawn from."""
 _LIBRARIES = (
     "numpy", "sklearn.metrics", "scipy.special", "scipy.stats", "math", "cmath", "statistics", "re", "posixpath",
     "ntpath", "genericpath", "textwrap", "json", "logging", "tqdm", "torch.serialization",
@@ -27,7 +31,7 @@ _BUILTINS = frozenset({
     abs, all, any, callable, divmod, hash, isinstance, issubclass, len, pow, round, sum, getattr, print, open, tuple,
     list, dict, set, range,
 })  # fmt: skip
-_READING = frozenset({"get", "items", "keys", "values", "copy", "count", "index"})
+READING = frozenset({"get", "items", "keys", "values", "copy", "count", "index"})
 """Methods of lists and dictionaries."""
 _WEIGHTS = frozenset(
     {"state_dict", "parameters", "named_parameters", "buffers", "named_buffers", "modules", "children"}
@@ -58,9 +62,16 @@ def is_harmless(function: Any, rewrites: Rewrites) -> bool:
     return _is_library(kind.__module__)
 
 
-def changes_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def changes_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call would use an argument up, or write into it."""
-    return "out" in kwargs or any(hasattr(type(arg), "__next__") for arg in args)
+    is_written = "out" in kwargs or getattr(function, "__name__", "") in WRITERS
+    has_out = isinstance(function, np.ufunc) and len(args) > function.nin
+    return is_written or has_out or any(map(is_used_up, (*args, *kwargs.values())))
+
+
+def is_used_up(value: Any) -> bool:
+    """Tell whether reading a value changes it: random numbers that are drawn from, or an iterator."""
+    return isinstance(value, DICE) or hasattr(type(value), "__next__")
 
 
 def _is_harmless_function(function: Any, rewrites: Rewrites) -> bool:
@@ -86,7 +97,7 @@ def _is_harmless_builtin(function: Any) -> bool:
     if kind in (str, bytes, int, float, complex, bool):
         return True
     if kind.__module__ in ("builtins", "collections"):
-        return function.__name__ in _READING or _is_library(function.__module__ or "")
+        return function.__name__ in READING or _is_library(function.__module__ or "")
     if kind.__module__ == "_io":
         return bool(function.__name__ == "write")
     if kind.__module__ == "numpy":
@@ -108,5 +119,9 @@ def _is_known(function: Any) -> bool:
 
 
 def _is_library(module: str) -> bool:
-    is_random = module.startswith("numpy.random")
-    return not is_random and any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES)
+    return not module.startswith("numpy.random") and is_within(module, _LIBRARIES)
+
+
+def is_within(module: str, names: Sequence[str]) -> bool:
+    """Tell whether a module is one of these, or in one of them."""
+    return any(module == name or module.startswith(f"{name}.") for name in names)

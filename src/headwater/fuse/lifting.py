@@ -15,6 +15,7 @@ from numbers import Number
 from types import GeneratorType
 from typing import Any, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
@@ -43,10 +44,10 @@ def lift(function: Function, *args: Any, **kwargs: Any) -> Any:
     if reads_objects(function, args, kwargs) and (roster := roster_of((args, kwargs))) is not None:
         return _compute_in_views(function, args, kwargs, roster)
     reads_tensors = _reads_tensors(function)
-    if not _differs(args, reads_tensors) and not _differs(kwargs.values(), reads_tensors):
+    if not differs(args, reads_tensors) and not differs(kwargs.values(), reads_tensors):
         return function(*args, **kwargs)
     roster = roster_of((args, kwargs))
-    if roster is None or _writes(function, kwargs):
+    if roster is None or _writes(function, args, kwargs):
         return guard(function, *args, **kwargs)
     return _compute(function, args, kwargs, roster)
 
@@ -105,21 +106,22 @@ def name_attribute(function: Function, *args: Any) -> Any:
 
 def store(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call what writes values down as bytes: of one lane, unless all have the same."""
-    return function(*map(_plain, args), **{key: _plain(value) for key, value in kwargs.items()})
+    return function(*map(plain, args), **{key: plain(value) for key, value in kwargs.items()})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the one value that lanes have, also in lists."""
     kind = type(value)
     if kind in STAND_INS:
         return value.one()
-    if kind in _LISTS and _differs([value]):
-        return {key: _plain(item) for key, item in value.items()} if kind is dict else kind(map(_plain, value))
+    if kind in _LISTS and differs([value]):
+        return {key: plain(item) for key, item in value.items()} if kind is dict else kind(map(plain, value))
     return value
 
 
 def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call what knows nothing of lanes; numbers may go there, but not what it might compare by identity or type."""
-    if not _differs(args) and not _differs(kwargs.values()):
+    if not differs(args) and not differs(kwargs.values()):
         return function(*args, **kwargs)
     try:
         return function(*map(_number, args), **{key: _number(value) for key, value in kwargs.items()})
@@ -144,12 +146,12 @@ def _number(value: Any) -> Any:
     kind = type(value)
     if kind in STAND_INS:
         return value if kind is PerLane and bool not in map(type, value.values) else value.one()
-    if kind in _LISTS and _differs([value]):
+    if kind in _LISTS and differs([value]):
         return {key: _number(item) for key, item in value.items()} if kind is dict else kind(map(_number, value))
     return value
 
 
-def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
+def differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
     """Tell whether something among the values, or in lists of them, differs by lane."""
     for value in values:
         kind = type(value)
@@ -158,7 +160,7 @@ def _differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
         if kind in STAND_INS or issubclass(kind, PerLaneMapping):
             return True
         if kind in _LISTS:
-            if _differs(value.values() if kind is dict else value, also_tensors):
+            if differs(value.values() if kind is dict else value, also_tensors):
                 return True
         elif also_tensors and issubclass(kind, Tensor) and is_lane_tensor(value):
             return True
@@ -198,7 +200,7 @@ def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _differs_in_tensors(values: Sequence[Any]) -> bool:
-    return _differs(values, True) and any(is_lane_tensor(tensor) for tensor in tensors(values))
+    return differs(values, True) and any(is_lane_tensor(tensor) for tensor in tensors(values))
 
 
 def _express(value: Any) -> Expression:
@@ -237,9 +239,10 @@ def _reads_tensors(function: Any) -> bool:
     return is_text or getattr(function, "__module__", "") == "math" or function in _READERS
 
 
-def _writes(function: Any, kwargs: Mapping[str, Any]) -> bool:
+def _writes(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     name = getattr(function, "__name__", "")
-    return "out" in kwargs or name in _WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
+    has_out = "out" in kwargs or (isinstance(function, np.ufunc) and len(args) > function.nin)
+    return has_out or name in WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
 
 
 def own(value: Any) -> Any:
@@ -255,8 +258,9 @@ _ONE_PASS = frozenset({
 })  # fmt: skip
 _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
 _READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
-_WRITERS = frozenset({
+WRITERS = frozenset({
     "copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "savez_compressed", "dump",
 })  # fmt: skip
+"""Functions of NumPy that write into what they are given, or into a file."""
 CHANGERS = frozenset({"fill", "itemset", "setfield", "setflags", "sort", "partition", "resize", "byteswap", "put"})
 """Methods of an array that change it."""

@@ -280,9 +280,10 @@ class PerLane(Operators):
         return self._by_lane(operation, list(pairs), recipe)
 
     def _by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> Any:
-        if self._roster.place is not None and any(_fails(operation, row) for row in rows):
+        place = self._roster.place
+        if place is not None and (self._roster.turn is not None or any(_fails(operation, row) for row in rows)):
             self._roster.note(self.recipe)
-            return operation(*rows[self._roster.place])
+            return operation(*rows[place])
         return gather(run_by_lane(operation, rows, self._roster, recipe), self._roster, recipe)
 
 
@@ -308,9 +309,9 @@ def _by_lane(value: Any, like: PerLane) -> Sequence[Any]:
 def _fails(operation: Operation, row: tuple[Any, ...]) -> bool:
     try:
         operation(*row)
+        return False
     except Exception:  # whatever the user's values make of it
         return True
-    return False
 
 
 def _combine(recipe: Recipe | None, other: Any, operation: Operation, symbol: str, swapped: bool) -> Recipe | None:

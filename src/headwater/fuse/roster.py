@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -15,6 +15,7 @@ from typing import Any
 from headwater.errors import CannotFuseError, LanesPart
 from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.turns import Turn
 from headwater.fuse.users_code import is_library
 from headwater.space import Config
 from headwater.trials import Question, Recipe
@@ -61,6 +62,9 @@ class Roster:
     Lanes leave at reports and never come back, so the number of lanes in an old value tells which lanes it was made
     for; values that the user's code has kept from before are narrowed when they are touched again.
     """
+
+    turn: Turn | None = None
+    """What code that runs for one lane has written into, where each lane has its turn at the same things."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
@@ -128,6 +132,16 @@ class Roster:
         finally:
             self.place = before
 
+    @contextmanager
+    def taking_turn(self, place: int, turn: Turn) -> Iterator[None]:
+        """Let code run for the lane at this place, after others and before others."""
+        self.turn = turn
+        try:
+            with self.answering_for(place):
+                yield
+        finally:
+            self.turn = None
+
     @property
     def shows(self) -> bool:
         """Whether text is for eyes only, and may show all lanes at once."""
@@ -153,9 +167,11 @@ class Roster:
 
     def note(self, recipe: Recipe | None) -> None:
         """Remember that code which runs for one lane needed a value that another lane has another of."""
-        self.was_asked = True
-        if recipe is not None:
+        if recipe is not None and self.turn is not None:
+            self.turn.ask(recipe)
+        elif recipe is not None:
             self._recipes_asked[recipe.label] = recipe
+        self.was_asked = self.was_asked or self.turn is None
 
     def part_between(self, kinds: Sequence[object], reason: str) -> LanesPart | CannotFuseError:
         """Note that lanes of different kinds cannot be one, and return the signal to raise.
@@ -187,7 +203,25 @@ class Roster:
 
     def part_by_branch(self, reason: str, trace: TracebackType | None = None) -> LanesPart:
         """Note that the lanes must part by the answers that led into the branch which only some of them take."""
+        if self.turn is not None:
+            return self.part_by_turn(reason.replace("one side", "it"), self.turn.recipes, trace=trace)
         return self.part(None, f"the code branches on what lanes computed: {reason}", self.branch.answers, trace)
+
+    def part_by_turn(
+        self,
+        reason: str,
+        recipes: Mapping[str, Recipe],
+        kinds: Sequence[object] = (),
+        trace: TracebackType | None = None,
+    ) -> LanesPart:
+        """Note that the lanes must part by something that code has asked for in a lane's turn.
+
+        That is what explains best of which kind each lane is, or what was asked for first.
+        """
+        kinds = kinds or [0] * len(self)
+        recipe = min(recipes.values(), key=lambda each: self._cost(each, kinds)[:2], default=None)
+        asked = "values that differ by lane" if recipe is None else f"`{recipe.label}`"
+        return self.part(recipe, f"the data set computes with {asked}, and {reason}", trace=trace)
 
     @property
     def halt(self) -> str | None:

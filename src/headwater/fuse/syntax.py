@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
 
-from headwater.fuse.branch_syntax import names_assigned, write_assign, write_augmented, write_if
+from headwater.fuse.branch_syntax import is_elsewhere, names_assigned, write_assign, write_augmented, write_if
 
 TAKERS = frozenset({"prepare_optimizer", "prepare_scheduler"})
 """Methods of a trial that take whatever differs by lane."""
@@ -209,8 +209,19 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
-        node.iter = self._ask(node.iter, "each", node.iter)
+        node.iter = self._ask(node.iter, "each", self._place(node.target, node.iter))
         return node
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        self.generic_visit(node)
+        for item in node.items:
+            item.context_expr = self._place(item.optional_vars, item.context_expr)
+        return node
+
+    def _place(self, target: ast.expr | None, value: ast.expr) -> ast.expr:
+        """Return a value that goes to a target, which only a branch of all lanes may have outside of its function."""
+        is_free = not self._shared or not is_elsewhere(target, self._shared[-1])
+        return value if is_free else self._ask(value, "require_all", value)
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         self.generic_visit(node)
@@ -236,22 +247,26 @@ class _Rewriter(ast.NodeTransformer):
         return [ast.copy_location(ast.Expr(self._ask(node, "require_whole", *answers)), node), node]
 
     def visit_Raise(self, node: ast.Raise) -> Any:
-        return self._require_all(node)
+        return self._require(node, "require_joint")
 
     def visit_Delete(self, node: ast.Delete) -> Any:
-        return self._require_all(node)
+        return self._require(node, "require_all")
 
-    def _require_all(self, node: ast.stmt) -> Any:
+    def _require(self, node: ast.stmt, tool: str) -> Any:
         self.generic_visit(node)
-        return [ast.copy_location(ast.Expr(self._ask(node, "require_all")), node), node]
+        return [ast.copy_location(ast.Expr(self._ask(node, tool)), node), node]
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         return node  # an annotation may be kept as text
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is not None:
-            node.value = self.visit(node.value)
-        return node
+        if node.value is None:
+            return node
+        node.value = self.visit(node.value)
+        if isinstance(node.target, ast.Name) or not self._shared:
+            return node
+        target = self.visit(node.target)
+        return write_assign(ast.copy_location(ast.Assign([target], node.value), node), self._shared[-1], self._ask)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._visit_function(node)

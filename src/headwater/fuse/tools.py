@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
@@ -29,6 +29,8 @@ from headwater.fuse.branches import (
     read_locals,
     refuse,
     require_all,
+    require_joint,
+    require_own,
     require_whole,
     select,
     set_item,
@@ -53,7 +55,8 @@ from headwater.fuse.per_lane import PerLane, PerLaneMapping
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import ReachedCode, Roster
 from headwater.fuse.showing import log, show
-from headwater.fuse.users_code import is_library, is_users_module
+from headwater.fuse.turn_calls import call_in_turn, may_call
+from headwater.fuse.users_code import find_functions, is_library, is_users_module
 from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
@@ -76,6 +79,8 @@ __all__ = [
     "read_locals",
     "remainder",
     "require_all",
+    "require_joint",
+    "require_own",
     "require_whole",
     "same_thing",
     "select",
@@ -111,7 +116,7 @@ def go_on() -> None:
     roster = ROSTER.get()
     if roster is not None and roster.halt is not None:
         raise LanesPart(roster.halt)
-    require_all()
+    require_joint()
 
 
 def reach(*values: Any) -> None:
@@ -188,13 +193,15 @@ def _resolve(function: Function, *args: Any, **kwargs: Any) -> Any:
 def of(function: Any) -> Function:
     """Return the function, or what is to be called in its place."""
     roster = ROSTER.get()
+    if roster is not None and roster.turn is not None:
+        return partial(call_in_turn, function, roster, REWRITES)
     return _find(function) if roster is None or roster.mask is None else partial(_call_masked, function)
 
 
 def _call_masked(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function in a branch that only some lanes take, if that concerns nobody but these."""
     roster = ROSTER.get()
-    is_safe = is_harmless(function, REWRITES) and not changes_arguments(args, kwargs)
+    is_safe = is_harmless(function, REWRITES) and not changes_arguments(function, args, kwargs)
     if roster is not None and roster.mask is not None and not is_safe:
         refuse(roster, f"one side calls {name_function(function)}")
     return _find(function)(*args, **kwargs)
@@ -243,6 +250,16 @@ def _way_of_users(function: Any) -> Function | None:
         return None
     reach(code)
     return None if REWRITES.has(code) or _is_made(code) else store
+
+
+def find_unknown(functions: Sequence[Any]) -> str:
+    """Let all code of the user's that functions lead to ask for every lane; return the name of some that cannot."""
+    reach(*functions)
+    lost = [
+        each for each in find_functions(functions, in_globals=False) if not REWRITES.has(each) and not _is_made(each)
+    ]
+    lost += [each for each in functions if not may_call(each, (), {}, REWRITES)]
+    return next(map(name_function, lost), "")
 
 
 def _is_made(function: FunctionType) -> bool:

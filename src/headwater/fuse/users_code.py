@@ -45,10 +45,11 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
 """What wraps a function, and where it has it."""
 
 
-def find_functions(value: Any) -> list[FunctionType]:
+def find_functions(value: Any, *, in_globals: bool = True) -> list[FunctionType]:
     """Return the functions and methods of the user's own that can be reached from a value, such as a function.
 
-    They may be in modules, classes, lists, tables, attributes, closures, defaults, and in what wraps them.
+    They may be in modules, classes, lists, tables, attributes, closures, defaults, and in what wraps them; and in the
+    global variables of other functions, unless they are not to be looked for there.
     """
     waiting, seen, found = deque([value]), dict[int, Any](), list[FunctionType]()
     while waiting and len(seen) < MAX_VISITED:
@@ -58,7 +59,8 @@ def find_functions(value: Any) -> list[FunctionType]:
         seen[id(each)] = each
         if type(each) is FunctionType and not is_library(each.__code__.co_filename):
             found.append(each)
-        waiting.extend(_parts(each))
+        parts = _parts(each) if in_globals or type(each) is not FunctionType else each.__closure__ or ()
+        waiting.extend(parts)
     return found
 
 

@@ -33,6 +33,12 @@ def build_workers(loader: DataLoader[Any], feed: Sequence[Sequence[Block]]) -> D
     return DataLoader(_Blocks(loader.dataset), batch_size=None, sampler=feed, collate_fn=_as_it_is, **options)
 
 
+def find_getter(dataset: Any) -> Any:
+    """Return the method that gives examples."""
+    getter = getattr(dataset, "__getitems__", None)
+    return getter if callable(getter) else getattr(dataset, "__getitem__", None)
+
+
 def _fetch(dataset: Any, seed: int, indices: list[int]) -> list[Any]:
     seed_everything(seed)
     if callable(getattr(dataset, "__getitems__", None)):

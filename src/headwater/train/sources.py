@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,10 +18,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from headwater.errors import CannotFuseError
+from headwater.fuse.lifting import ROSTER
 from headwater.fuse.strategies import read_clock
 from headwater.plan import NUM_AHEAD
-from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
+from headwater.train.fetching import BLOCK, build_workers, fetch_blocks, find_getter
 from headwater.train.frozen import copy_rows
+from headwater.train.lane_loading import ByLane, LaneLoading, combine
 from headwater.train.seeding import mix_seed, own_randomness
 from headwater.train.shared_loading import SharedLoading
 
@@ -42,10 +45,22 @@ class Stretch:
     stop: int
     columns: Any = None  # a nest of tensors, one row per example
     examples: list[Any] = field(default_factory=list)
+    lanes: ByLane | None = None
+    """The stretch of each lane, where each has loaded its own."""
+
+    def of(self, place: int) -> Stretch:
+        """Return what the lane at this place has of it."""
+        return self if self.lanes is None else self.lanes.of(place)
+
+    def suits(self, roster: object) -> bool:
+        """Tell whether it is for those who read now."""
+        return self.lanes is None or self.lanes.roster is roster
 
     @property
     def num_bytes(self) -> int:
         """What it takes in memory, as far as tensors tell."""
+        if self.lanes is not None:
+            return sum(stretch.num_bytes for stretch in self.lanes.answers)
         leaves = tree_leaves([self.columns, self.examples])
         return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
 
@@ -103,6 +118,9 @@ class Source:
         self._readers: dict[Reader, tuple[int, int]] = {}
         self._passes: dict[int, Pass] = {}
         self._settings = dict(getattr(loader.dataset, "__dict__", {}))
+        self._was_seen = False
+        """Whether lanes have loaded something here."""
+        self._lane_loading = LaneLoading(find_getter(loader.dataset), collate)
         self._workers: DataLoader[Any] | None = None
         self._feed: list[Any] = []
 
@@ -142,6 +160,7 @@ class Source:
 
     def _read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
         begin = read_clock()
+        one.stretches = [stretch for stretch in one.stretches if stretch.suits(ROSTER.get())]
         pieces, place = [], start
         while place < stop:
             stretch = one.find(place) or self._load(one, place, stop)
@@ -181,6 +200,8 @@ class Source:
         for stop in others:
             try:
                 return self._load_stretch(one, start, stop)
+            except CannotFuseError:
+                raise
             except Exception:  # of the user's data set; it raises again where the example is asked for
                 continue
         return self._load_stretch(one, start, last)
@@ -197,19 +218,34 @@ class Source:
         if type(dataset) is TensorDataset and self._has_rows:
             rows = torch.tensor(one.order[start:stop])
             return Stretch(start, stop, self._move([tensor[rows] for tensor in dataset.tensors]))
-        if self._loader.num_workers and start == one.num_fetched:
-            examples = self._fetch(one)
-        else:
-            examples = fetch_blocks(dataset, one.blocks(start, stop))
+        if self._loader.num_workers and start == one.num_fetched and self._may_ask_workers():
+            return self._lay_out(start, self._fetch(one))
+        loaded = self._lane_loading.load(lambda _: fetch_blocks(dataset, one.blocks(start, stop)))
+        if not isinstance(loaded, ByLane):
+            if start == one.num_fetched:
+                one.num_fetched += len(loaded)  # where workers may go on
+            return self._lay_out(start, loaded)
+        lanes = tuple(self._lay_out(start, examples, keeps_examples=True) for examples in loaded.answers)
+        return Stretch(start, lanes[0].stop, lanes=replace(loaded, answers=lanes))
+
+    def _lay_out(self, start: int, examples: list[Any], *, keeps_examples: bool = False) -> Stretch:
+        """Make a stretch of examples."""
         stop = start + len(examples)
         columns = self._collate_rows(examples) if self._has_rows else None
-        return Stretch(start, stop, examples=examples) if columns is None else Stretch(start, stop, self._move(columns))
+        if columns is None:
+            return Stretch(start, stop, examples=examples)
+        return Stretch(start, stop, self._move(columns), examples if keeps_examples else [])
+
+    def _may_ask_workers(self) -> bool:
+        """Tell whether workers may load: not what differs by lane, which is seen by loading a first stretch here."""
+        was_seen, self._was_seen = self._was_seen, True
+        return not self._lane_loading.is_by_lane and (was_seen or ROSTER.get() is None)
 
     def _fetch(self, one: Pass) -> list[Any]:
         """Take what the worker processes have loaded next."""
         if one.workers is None:
             size = -(-(self._loader.batch_size or 1) // BLOCK) * BLOCK
-            starts = range(0, len(one.order), size)
+            starts = range(one.num_fetched, len(one.order), size)
             one.workers = self._open_workers([one.blocks(at, min(at + size, len(one.order))) for at in starts])
         try:
             examples = next(one.workers)
@@ -248,6 +284,19 @@ class Source:
 
     def _join(self, one: Pass, pieces: Sequence[tuple[Stretch, int, int]]) -> Any:
         """Make a batch of rows of stretches, in memory of its own: whoever writes into it spoils it for nobody."""
+        lanes = next((stretch.lanes for stretch, _, _ in pieces if stretch.lanes is not None), None)
+        if self._collate is not None:
+            loaded = self._lane_loading.load(lambda place: self._join_lane(one, pieces, place), draws=True)
+            return combine(loaded) if isinstance(loaded, ByLane) else loaded
+        if lanes is None:
+            return self._join_lane(one, pieces, None)
+        batches = (self._join_lane(one, pieces, place) for place in range(len(lanes.roster)))
+        return combine(replace(lanes, answers=tuple(batches)))
+
+    def _join_lane(self, one: Pass, pieces: Sequence[tuple[Stretch, int, int]], place: int | None) -> Any:
+        """Make the batch of a lane."""
+        if place is not None:
+            pieces = [(stretch.of(place), a, b) for stretch, a, b in pieces]
         if all(stretch.columns is not None for stretch, _, _ in pieces):
             (stretch, a, b), *others = pieces
             if not others:
@@ -263,7 +312,7 @@ class Source:
 
     def _examples_of(self, one: Pass, stretch: Stretch) -> list[Any]:
         """Return the examples of a stretch; one that was collated before others could not be is loaded again."""
-        if stretch.columns is not None:
+        if stretch.columns is not None and not stretch.examples:
             stretch.examples = fetch_blocks(self._loader.dataset, one.blocks(stretch.start, stretch.stop))
         return stretch.examples
 
