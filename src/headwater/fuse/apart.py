@@ -82,7 +82,8 @@ def split(value: Any, num_lanes: int) -> list[Any]:
 class Dice:
     """The random numbers of a call: every lane starts from the same place in the stream."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "") -> None:
+        self._name = name
         mine = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
         shared = [torch.default_generator]
         if torch.cuda.is_initialized():
@@ -102,13 +103,14 @@ class Dice:
             self.rewind()
         self._has_begun = True
 
-    def require_alike(self, name: str) -> None:
+    def end_lane(self) -> None:
         """Raise CannotFuseError where this lane's call has drawn more or fewer numbers than the first lane's."""
         ends = [generator.get_state() for generator, _ in self._states]
         self._ends = self._ends or ends
         if not all(torch.equal(end, first) for end, first in zip(ends, self._ends, strict=True)):
             raise CannotFuseError(
-                f"how many random numbers {name} draws depends on a lane's values, so lanes cannot share their stream"
+                f"how many random numbers {self._name} draws depends on a lane's values, so that lanes cannot share "
+                "their stream"
             )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.lifting import CHANGERS, WRITERS
+from headwater.fuse.lifting import CHANGERS, INTO_ARRAYS
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.users_code import is_users_module
 
@@ -64,7 +64,7 @@ def is_harmless(function: Any, rewrites: Rewrites) -> bool:
 
 def changes_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call would use an argument up, or write into it."""
-    is_written = "out" in kwargs or getattr(function, "__name__", "") in WRITERS
+    is_written = "out" in kwargs or getattr(function, "__name__", "") in INTO_ARRAYS
     has_out = isinstance(function, np.ufunc) and len(args) > function.nin
     return is_written or has_out or any(map(is_used_up, (*args, *kwargs.values())))
 

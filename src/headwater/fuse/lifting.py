@@ -242,7 +242,7 @@ def _reads_tensors(function: Any) -> bool:
 def _writes(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     name = getattr(function, "__name__", "")
     has_out = "out" in kwargs or (isinstance(function, np.ufunc) and len(args) > function.nin)
-    return has_out or name in WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
+    return has_out or name in _WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
 
 
 def own(value: Any) -> Any:
@@ -258,9 +258,8 @@ _ONE_PASS = frozenset({
 })  # fmt: skip
 _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
 _READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
-WRITERS = frozenset({
-    "copyto", "put", "place", "putmask", "fill_diagonal", "save", "savetxt", "savez", "savez_compressed", "dump",
-})  # fmt: skip
-"""Functions of NumPy that write into what they are given, or into a file."""
+INTO_ARRAYS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal"})
+"""Functions of NumPy that write into what they are given."""
+_WRITERS = INTO_ARRAYS | {"save", "savetxt", "savez", "savez_compressed", "dump"}
 CHANGERS = frozenset({"fill", "itemset", "setfield", "setflags", "sort", "partition", "resize", "byteswap", "put"})
 """Methods of an array that change it."""

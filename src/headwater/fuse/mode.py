@@ -8,7 +8,7 @@ lane by lane.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Number
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
+from headwater.fuse.draws import IN_PLACE, are_astray, check_dice, find_torch_dice, rests
 from headwater.fuse.functorch import (
     active_modes,
     call_in_level,
@@ -33,7 +34,7 @@ from headwater.fuse.layouts import REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
-from headwater.fuse.strategies import Strategies
+from headwater.fuse.strategies import Steady, Strategies
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import (
     NORMS,
@@ -71,7 +72,7 @@ class LaneMode(TorchFunctionMode):
         self.swaps = Swaps(self)
         """The tensors of the user that this mode has turned into lane tensors."""
         self._strategies = strategies if strategies is not None else Strategies()
-        self._steady = _Steady()
+        self._steady = Steady()
         self._rules = rules
         self._layouts = Layouts()
         self._depth = 0
@@ -97,6 +98,11 @@ class LaneMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if self.roster.dice and are_astray(self.roster):
+            return self._call_astray(func, args, kwargs or NO_KWARGS)
+        return self._call(func, args, kwargs)
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Any:
         if kwargs:
             if touches(args) or touches(kwargs.values()):
                 return self._compute_or_refuse(func, args, kwargs)
@@ -110,6 +116,18 @@ class LaneMode(TorchFunctionMode):
         if func in _GRADIENT_SWITCHES:
             self._claim_gradient(args[0])
         return answer
+
+    def _call_astray(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Do a call where lanes stand in different places of the stream of random numbers: each draws from its own."""
+        check_dice(self.roster)
+        draws = func in IN_PLACE and not isinstance(kwargs.get("generator"), torch.Generator)
+        answer = None if draws else self._call(func, args, kwargs)
+        if not draws and rests(self.roster):
+            return answer
+        is_written = not draws and (writes_in_place(func) or kwargs.get("inplace") or kwargs.get("out") is not None)
+        if is_written or is_transforming() or saves_elsewhere() or self.roster.mask is not None:
+            raise self.refusal(f"{name_of(func)} draws random numbers after lanes have drawn differently many")
+        return self.run_looped(func, args, kwargs)
 
     def _compute_or_refuse(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Answer a call; what lanes cannot do is noted, for the user's code may catch the error and go another way."""
@@ -217,17 +235,20 @@ class LaneMode(TorchFunctionMode):
             return self.compute(Tensor.copy_, (args[0], answer))
         in_place = writes_in_place(func)
         target = self._promote_target(func, args, kwargs) if in_place else None
-        bystanders, dice = Bystanders(args, kwargs), Dice(args, kwargs)
+        own = find_torch_dice(self.roster, func, args, kwargs)
+        bystanders, dice = Bystanders(args, kwargs), own or Dice(args, kwargs, name_of(func))
 
         def run_lane(lane_args: Any, lane_kwargs: Any) -> Any:
             dice.begin_lane()
             answer = func(*lane_args, **lane_kwargs)
             bystanders.require_unchanged(name_of(func))
-            dice.require_alike(name_of(func))
+            dice.end_lane()
             return answer
 
         run_lane.__name__ = name_of(func)
         answers = run_by_lane(run_lane, self._apart(args, kwargs, target), self.roster)
+        if own is not None:
+            own.end(self.roster)
         if in_place:
             return None if answers[0] is None else target
         try:
@@ -343,18 +364,6 @@ class ThreadMode(LaneMode):
         if self._origin._depth == 0:
             return func(*args, **(kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)
-
-
-class _Steady(Strategies):
-    """Goes the first way, unmeasured: what a checkpoint computes again has to be computed as it was before."""
-
-    def choose(self, key: Hashable, ways: Mapping[str, Any], size: int = 1) -> str:
-        """Return the first way."""
-        return next(iter(ways))
-
-    def race(self, owner: Any, names: Sequence[str], runner: Hashable = None, kind: Hashable = None) -> str:
-        """Return the first way."""
-        return names[0]
 
 
 def current_mode() -> LaneMode | None:

@@ -63,6 +63,8 @@ class Roster:
     for; values that the user's code has kept from before are narrowed when they are touched again.
     """
 
+    dice: dict[int, Any] | None
+    """Streams of random numbers in which lanes stand in different places; None while numbers come from elsewhere."""
     turn: Turn | None = None
     """What code that runs for one lane has written into, where each lane has its turn at the same things."""
 
@@ -72,6 +74,7 @@ class Roster:
         self.numbers: Sequence[int] = self.members
         """The number of the trial in each lane, by its place in the group as it started."""
         self.kept = KeptFiles()
+        self.dice = {}
         self.memory = NarrowedMemory()
         self.question: Question | None = None
         self.shortage = ""

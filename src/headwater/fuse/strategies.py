@@ -230,3 +230,15 @@ def rehearse(call: Callable[..., Any], operands: Sequence[Tensor | None]) -> Way
 
 def _learns(tensor: Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad
+
+
+class Steady(Strategies):
+    """Goes the first way, unmeasured: what a checkpoint computes again has to be computed as it was before."""
+
+    def choose(self, key: Hashable, ways: Mapping[str, Any], size: int = 1) -> str:
+        """Return the first way."""
+        return next(iter(ways))
+
+    def race(self, owner: Any, names: Sequence[str], runner: Hashable = None, kind: Hashable = None) -> str:
+        """Return the first way."""
+        return names[0]

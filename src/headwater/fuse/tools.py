@@ -11,9 +11,9 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.utils.clip_grad as clipping
-from numpy import ndarray
 from torch import Tensor, nn
 
 from headwater.errors import LanesPart
@@ -37,6 +37,7 @@ from headwater.fuse.branches import (
     turn,
 )
 from headwater.fuse.building import RECURRENT, build_recurrent, distribute, from_numpy
+from headwater.fuse.draws import draw, draw_from_global
 from headwater.fuse.harmless import changes_arguments, is_harmless
 from headwater.fuse.keeping import ARRAY_WRITERS, on_files, reads_files, serialize, summarise, write_file, write_stream
 from headwater.fuse.lifting import (
@@ -172,7 +173,7 @@ def item(owner: Any, key: Any) -> Any:
 
 def _picks(owner: Any, key: Any) -> bool:
     keys = key if type(key) is tuple else (key,)
-    return type(owner) is ndarray and any(type(each) in STAND_INS or isinstance(each, Tensor) for each in keys)
+    return type(owner) is np.ndarray and any(type(each) in STAND_INS or isinstance(each, Tensor) for each in keys)
 
 
 def lanes(config: Any) -> Any:
@@ -224,7 +225,7 @@ def _find(function: Any) -> Function:
     elif kind is partial:
         return function if _find(function.func) is function.func else partial(guard, function)
     else:
-        way = _ways(kind.__module__)
+        way = draw if function is np.random.seed else _ways(kind.__module__)
     way = _way_of_users(function) if way is _call_users else way
     return function if way is None else partial(_way_of_files(function, way), function)
 
@@ -255,11 +256,14 @@ def _way_of_users(function: Any) -> Function | None:
 def find_unknown(functions: Sequence[Any]) -> str:
     """Let all code of the user's that functions lead to ask for every lane; return the name of some that cannot."""
     reach(*functions)
-    lost = [
-        each for each in find_functions(functions, in_globals=False) if not REWRITES.has(each) and not _is_made(each)
-    ]
+    found = (each for each in find_functions(functions, in_globals=False) if not REWRITES.has(each))
+    lost = [each for each in found if not _is_made(each) or each.__name__ in _CALLED]
     lost += [each for each in functions if not may_call(each, (), {}, REWRITES)]
     return next(map(name_function, lost), "")
+
+
+_CALLED = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__"})
+"""Methods that a dataclass does not make."""
 
 
 def _is_made(function: FunctionType) -> bool:
@@ -274,7 +278,7 @@ def _way_of_files(function: Any, way: Function) -> Function:
     if (way is lift_arrays and name in ARRAY_WRITERS) or (way is lift and name == "dump"):
         return write_file
     roster = ROSTER.get()
-    if roster is None or not roster.kept.files or way not in (guard, lift, lift_arrays):
+    if roster is None or not roster.kept.files or way not in (guard, lift, lift_arrays, draw_from_global):
         return way
     return partial(on_files, way) if reads_files(function, is_known=way is not guard) else way
 
@@ -328,8 +332,10 @@ def _find_way(module: str) -> Function | None:
         return None
     if module in _PURE:
         return lift
-    if module.startswith(_ARRAYS) and not module.startswith("numpy.random"):
-        return lift_arrays
+    if module == "random" or module.startswith("numpy.random"):
+        return draw
+    if module.startswith(_ARRAYS):
+        return lift_arrays if package == "numpy" else draw_from_global
     return _call_users if is_users_module(module) else guard
 
 

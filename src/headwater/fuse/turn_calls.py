@@ -7,7 +7,6 @@ might keep anything that cannot be seen, a library that is not known, makes the 
 from __future__ import annotations
 
 import builtins
-import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -18,15 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from headwater.fuse.apart import tensors
+from headwater.fuse.draws import SHARED_DICE
 from headwater.fuse.harmless import DICE, READING, is_harmless, is_used_up, is_within
-from headwater.fuse.lifting import CHANGERS, WRITERS, is_stand_in, name_function, plain
+from headwater.fuse.lifting import CHANGERS, INTO_ARRAYS, is_stand_in, name_function, plain
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import Roster
 from headwater.fuse.turns import Turn
 from headwater.fuse.users_code import is_library, is_users_module
 
-_SHARED_DICE = (np.random.mtrand._rand, random._inst)
-"""Those that are seeded anew for each lane."""
 _LIBRARIES = (
     "torchvision.transforms", "torchvision.datasets", "torch.utils.data", "torch.nn.utils.rnn", "PIL", "math",
     "itertools", "pathlib",
@@ -44,7 +42,7 @@ _DRAWING = frozenset({
     "apply_transparency",
 })  # fmt: skip
 """Methods of an image that change it."""
-_WRITERS = WRITERS | CHANGERS | {"shuffle"}
+_WRITERS = INTO_ARRAYS | CHANGERS | {"shuffle"}
 
 
 def call_in_turn(function: Any, roster: Roster, rewrites: Rewrites, /, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +116,8 @@ def is_made(function: FunctionType) -> bool:
 def _note_changed(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], turn: Turn) -> None:
     """Note what a call changes, as far as that can be known beforehand."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    changed: list[Any] = [value for value in (*args, *kwargs.values()) if is_used_up(value)]
+    given = [value for value in (*args, *kwargs.values()) if is_used_up(value)]
+    changed = [value for value in given if not any(value is each for each in SHARED_DICE)]
     if _writes(function):
         changed += args[:1]
     if isinstance(function, np.ufunc):
@@ -139,7 +138,7 @@ def _writes(function: Any) -> bool:
 def _changes(owner: Any, name: str) -> bool:
     """Tell whether a method may change its object."""
     if isinstance(owner, str | bytes | int | float | complex | tuple | frozenset) or any(
-        owner is each for each in _SHARED_DICE
+        owner is each for each in SHARED_DICE
     ):
         return False
     if isinstance(owner, Tensor | np.ndarray):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headwater.errors import CannotFuseError, LanesLeave, LanesPart, TrialError
 from headwater.fuse.branches import check_watched
 from headwater.fuse.choices import answering_for
+from headwater.fuse.draws import check_dice
 from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model, stack_weights
@@ -279,6 +280,7 @@ class LaneEngine:
             LanesPart: The code has swallowed that the lanes cannot go on as one, so that its numbers are not theirs.
         """
         check_watched(self._roster)
+        check_dice(self._roster)
         if self._roster.halt is not None:
             raise LanesPart(self._roster.halt)
         if isinstance(value, PerLane):

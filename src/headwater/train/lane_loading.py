@@ -102,6 +102,8 @@ class LaneLoading:
 
     def _load_each(self, function: Load, roster: Roster, draws: bool) -> ByLane:
         """Load for each lane, all of them from the same place in the streams of random numbers."""
+        if draws and roster.dice:
+            raise roster.part_by_turn("it draws random numbers where lanes stand apart in theirs", self._recipes)
         begin = Randomness() if draws else None
         turns, ends = list[Turn](), list[Randomness]()
 
