@@ -102,6 +102,31 @@ def test_measured_group_sizes_are_known_to_both_and_measured_once() -> None:
     assert second.profiles == first.profiles
 
 
+def stop_early(trial: hw.Trial) -> None:
+    model = trial.prepare_model(nn.Linear(4, 1))
+    optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+    for _ in trial.epochs(12):
+        loss = nn.functional.mse_loss(model(X), X.sum(1, keepdim=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        trial.report(loss=loss.item())
+        if loss.item() < 2.5:
+            break
+
+
+def test_trials_that_are_done_before_their_group_are_done_in_their_own_study() -> None:
+    spaces = [{"lr": hw.choice([0.1, 0.2])}, {"lr": hw.choice([0.001, 0.1])}]
+
+    def make(space: dict[str, Any]) -> hw.Study:
+        return hw.Study(stop_early, space=space, metric="loss", lanes=8, executor="inline", packing=None)
+
+    alone = [make(space).run(num_trials=4) for space in spaces]
+    for found, expected in zip(hw.run_together([make(space) for space in spaces], 4), alone, strict=True):
+        check_alike(found, expected)
+        assert {len(trial.history) for trial in expected.trials} != {12}
+
+
 def test_studies_of_other_functions_or_seeds_take_turns() -> None:
     calls: list[int] = []
     train, other = make_function(calls), make_function(calls, scale=2.0)

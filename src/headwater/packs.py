@@ -291,5 +291,8 @@ class _Job:
     def expect(self, num_epochs: int) -> None:
         """Take no interest."""
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Take no interest."""
+
     def step(self, num_lanes: int) -> None:
         """Take no interest."""

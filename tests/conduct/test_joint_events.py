@@ -45,8 +45,8 @@ def test_a_study_hears_of_its_own_trials_under_their_own_numbers() -> None:
 
 
 def test_steps_and_time_are_shared_out() -> None:
-    heard = split_event(Stepped(key=1, group=0, num_lane_steps=40), 1, MINE, num_lanes=4)
-    assert heard == Stepped(key=9, group=4, num_lane_steps=20)
+    heard = split_event(Stepped(key=1, group=0, num_lane_steps=40, done=(4, FIVE)), 1, MINE, num_lanes=4)
+    assert heard == Stepped(key=9, group=4, num_lane_steps=20, done=(5,))
 
 
 def test_a_study_hears_of_its_own_states_alone() -> None:

@@ -166,6 +166,9 @@ class Collector:
     def expect(self, num_epochs: int) -> None:
         pass
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        pass
+
     def step(self, num_lanes: int) -> None:
         pass
 

@@ -33,6 +33,8 @@ class Notebook:
         """What each lane had learnt at its last report."""
         self.num_epochs: list[int] = []
         self.num_lanes_by_step: list[int] = []
+        self.done: list[int] = []
+        """Trials that were done before the others of their group."""
         self._decide = decide
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
@@ -43,6 +45,9 @@ class Notebook:
 
     def expect(self, num_epochs: int) -> None:
         self.num_epochs.append(num_epochs)
+
+    def finish(self, numbers: Sequence[int]) -> None:
+        self.done += numbers
 
     def step(self, num_lanes: int) -> None:
         self.num_lanes_by_step.append(num_lanes)

@@ -140,7 +140,7 @@ def draw_out_of_sight(x: Any) -> Any:
 
 def read_the_state(x: Any) -> Any:
     np.random.beta(x, x)
-    return float(np.random.get_state()[2])  # type: ignore[arg-type]  # a tuple
+    return float(np.random.get_state()[2])  # type: ignore[index]  # a tuple
 
 
 def shuffle_a_list(x: Any) -> Any:

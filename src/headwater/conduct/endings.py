@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headwater.conduct.listeners import StudyLog
+from headwater.conduct.running import RunningGroup
 from headwater.conduct.standings import explain_silence
 from headwater.conduct.study_trials import StudyTrials
 from headwater.conduct.waiting import WaitingLanes
@@ -47,6 +49,12 @@ class Endings:
             self._fail(ending)
         else:
             self._waiting.part(ending)
+
+    def finish(self, group: RunningGroup, numbers: Sequence[int]) -> None:
+        """Take in that trials of a group are done, while others go on in it."""
+        if numbers:
+            group.numbers = [number for number in group.numbers if number not in numbers]
+            self.conclude(Ending(outcome=Outcome.DONE, lanes=group.select(numbers)))
 
     def lose(self, lanes: tuple[Lane, ...], was_packed: bool, event: Lost) -> None:
         """Let the lanes of a group that was lost go on from their last states.

@@ -34,6 +34,7 @@ from headwater.trials import (
     Saved,
     Started,
     Starting,
+    Stepped,
     TrialGroup,
 )
 
@@ -214,6 +215,8 @@ class JointConductor:
             share.awaits_save = bool(order.save or order.keep)
         elif isinstance(own, Saved):
             share.awaits_save = False
+        elif isinstance(own, Stepped):
+            share.numbers -= {*own.done}
         return order
 
     def _end_shares(self, orders: Sequence[tuple[Share, Order | None]], event: Event) -> None:
@@ -221,7 +224,7 @@ class JointConductor:
         for share, order in orders:
             is_called_off = isinstance(event, Starting) and order is not None
             share.is_over = is_called_off
-            has_left = isinstance(event, Reported | Saved) and not share.numbers and not share.awaits_save
+            has_left = isinstance(event, Reported | Saved | Stepped) and not share.numbers and not share.awaits_save
             goes_on = any(one.numbers and not one.is_over for one in self._shares[event.key])  # for others
             if (has_left and goes_on) or (isinstance(event, Started) and order is not None):
                 self._conclude(share, event)

@@ -40,7 +40,8 @@ def split_event(event: Event, member: int, placement: Placement, num_lanes: int)
     if isinstance(event, GroupEvent):
         event = replace(event, group=placement.groups[0].key)
     if isinstance(event, Stepped):
-        return replace(event, num_lane_steps=round(event.num_lane_steps * share))
+        done = _own_numbers(event.done, member)
+        return replace(event, num_lane_steps=round(event.num_lane_steps * share), done=done)
     if isinstance(event, Reported):
         reports = [replace(one, number=_own(one.number)) for one in event.reports if _is_of(member, one.number)]
         num_lane_steps = round(event.num_lane_steps * share)

@@ -166,6 +166,7 @@ class StudyConductor:
                 return self._hear_start(running, group, event)
             case Stepped():
                 self._hear_steps(group, event)
+                self._endings.finish(group, event.done)
             case Reported():
                 self._hear_steps(group, event)
                 return self._hear_reports(group, event)

@@ -152,6 +152,40 @@ def write_augmented(node: ast.AugAssign, shared: frozenset[str], ask: Ask) -> as
     return node
 
 
+def find_exits(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ast.AST]:
+    """Return where a function leaves its last loop with nothing more to do, and each `if` of the loop around that."""
+    body = [*function.body]
+    while body and _is_idle(body[-1]):
+        body.pop()
+    if not body or not isinstance(body[-1], ast.For | ast.While) or body[-1].orelse:
+        return set()
+    found = set[ast.AST]()
+    for statement in body[-1].body:
+        exits = {*_exits_of(statement)}
+        found |= {*exits, statement} if exits else exits
+    return found
+
+
+def _exits_of(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield what leaves in a statement, where nothing comes after it."""
+    if isinstance(statement, ast.If):
+        for side in (statement.body, statement.orelse):
+            yield from _exits_of(side[-1]) if side else ()
+    elif isinstance(statement, ast.Break) or (isinstance(statement, ast.Return) and statement.value is None):
+        yield statement
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """Tell whether a statement at the end of a function changes nothing that lasts."""
+    if isinstance(statement, ast.Return):
+        return statement.value is None
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    called = statement.value.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    return name in ("print", "load_state_dict", "close")
+
+
 def is_elsewhere(target: ast.expr | None, shared: frozenset[str]) -> bool:
     """Tell whether a `for` or a `with` assigns more than variables of its function."""
     return target is not None and not _is_local(target, shared)

@@ -31,6 +31,8 @@ from headwater.fuse.targets import widen
 read_locals = builtins.locals
 """Reads the variables of whoever calls it."""
 _NOTHING = object()
+_CALLER = "headwater.train.running"
+"""The module that calls training functions."""
 PENDING = object()
 """What a variable holds that only one side has assigned so far: nothing that the other could use."""
 MANY_WATCHED = 64
@@ -242,6 +244,27 @@ def require_whole(*answers: Any) -> None:
     for answer in answers:
         if type(answer) is Branch:
             raise answer.part("one side leaves a loop or a function")
+
+
+def may_leave(*answers: Any) -> bool:
+    """Tell whether all lanes leave the last loop of a training function; some alone are let go after this branch."""
+    if not any(map(is_split, answers)):
+        return True
+    caller = sys._getframe(1).f_back
+    if caller is None or caller.f_globals.get("__name__") != _CALLER:
+        require_whole(*answers)
+    roster = ROSTER.get()
+    assert roster is not None, "only lanes answer differently"
+    assert roster.mask is not None, "this is in a branch"
+    roster.leavers |= {place for place, is_in in enumerate(roster.mask) if is_in}
+    return False
+
+
+def settle() -> None:
+    """Let lanes go that have left the last loop."""
+    roster = ROSTER.get()
+    if roster is not None:
+        roster.let_leavers_go()
 
 
 def each(items: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -65,6 +65,10 @@ class Roster:
 
     dice: dict[int, Any] | None
     """Streams of random numbers in which lanes stand in different places; None while numbers come from elsewhere."""
+    leavers: set[int]
+    """Where lanes stand that have come to the end of the function in a branch which is not over."""
+    let_go: Callable[[Sequence[int]], None]
+    """Ends the training function for the lanes at these places."""
     turn: Turn | None = None
     """What code that runs for one lane has written into, where each lane has its turn at the same things."""
 
@@ -74,7 +78,7 @@ class Roster:
         self.numbers: Sequence[int] = self.members
         """The number of the trial in each lane, by its place in the group as it started."""
         self.kept = KeptFiles()
-        self.dice = {}
+        self.dice, self.leavers = {}, set()
         self.memory = NarrowedMemory()
         self.question: Question | None = None
         self.shortage = ""
@@ -111,6 +115,12 @@ class Roster:
     def has_narrowed(self) -> bool:
         """Whether any lane has left."""
         return len(self._members_by_size) > 1
+
+    def let_leavers_go(self) -> None:
+        """End the training function for lanes that have come to its end in a branch, now that the branch is over."""
+        if self.leavers and self.mask is None:
+            leavers, self.leavers = sorted(self.leavers), set()
+            self.let_go(leavers)
 
     def narrow(self, places: Sequence[int]) -> None:
         """Keep the lanes at these places of the present membership, in order."""

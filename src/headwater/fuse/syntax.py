@@ -20,7 +20,14 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
 
-from headwater.fuse.branch_syntax import is_elsewhere, names_assigned, write_assign, write_augmented, write_if
+from headwater.fuse.branch_syntax import (
+    find_exits,
+    is_elsewhere,
+    names_assigned,
+    write_assign,
+    write_augmented,
+    write_if,
+)
 
 TAKERS = frozenset({"prepare_optimizer", "prepare_scheduler"})
 """Methods of a trial that take whatever differs by lane."""
@@ -55,6 +62,8 @@ class _Rewriter(ast.NodeTransformer):
         """Variables of other scopes that the functions around assign."""
         self._can_branch = [False]
         """Whether an `if` of the functions around may go both ways."""
+        self._exits: set[ast.AST] = set()
+        """Where functions leave their last loop with nothing more to do, and each `if` around that."""
         self._num_branches = 0
         self._branches: list[list[str]] = []
         """The answers to the conditions around, in each of the functions around."""
@@ -176,14 +185,15 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         names = [names_assigned(side) if self._can_branch[-1] else None for side in (node.body, node.orelse)]
         sides = [each for each in names if each is not None and not self._shared[-1] & {*each}]
+        settled = [ast.copy_location(ast.Expr(self._ask(node, "settle")), node)] if node in self._exits else []
         if len(sides) < 2:
-            return self.generic_visit(node)
+            return [self.generic_visit(node), *settled]
         self._num_branches += 1
         variable = f".branch{self._num_branches}"
         self._branches[-1].append(variable)
         self.generic_visit(node)
         self._branches[-1].pop()
-        return write_if(node, sides, variable, self._ask)
+        return [*write_if(node, sides, variable, self._ask), *settled]
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
@@ -244,6 +254,8 @@ class _Rewriter(ast.NodeTransformer):
         if not self._branches or not self._branches[-1]:
             return node
         answers = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in self._branches[-1]]
+        if node in self._exits:
+            return ast.copy_location(ast.If(self._ask(node, "may_leave", *answers), [node], []), node)
         return [ast.copy_location(ast.Expr(self._ask(node, "require_whole", *answers)), node), node]
 
     def visit_Raise(self, node: ast.Raise) -> Any:
@@ -279,6 +291,7 @@ class _Rewriter(ast.NodeTransformer):
         self._shared.append(frozenset(_names_of_other_scopes(node)))
         self._can_branch.append(_can_branch(node))
         self._branches.append([])
+        self._exits |= find_exits(node)
         self.generic_visit(node)
         self._shared.pop()
         self._can_branch.pop()

@@ -26,6 +26,7 @@ from headwater.fuse.branches import (
     element,
     is_split,
     masked,
+    may_leave,
     read_locals,
     refuse,
     require_all,
@@ -34,6 +35,7 @@ from headwater.fuse.branches import (
     require_whole,
     select,
     set_item,
+    settle,
     turn,
 )
 from headwater.fuse.building import RECURRENT, build_recurrent, distribute, from_numpy
@@ -73,6 +75,7 @@ __all__ = [
     "item",
     "lanes",
     "masked",
+    "may_leave",
     "of",
     "other_thing",
     "own",
@@ -86,6 +89,7 @@ __all__ = [
     "same_thing",
     "select",
     "set_item",
+    "settle",
     "source",
     "subject",
     "taking",

@@ -75,6 +75,9 @@ class _Watch:
         """Note it."""
         self.num_epochs = num_epochs
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Take no interest."""
+
     def step(self, num_lanes: int) -> None:
         """Take the sizes of this step, where a module was silent before, and end the run if none is silent now."""
         self._num_steps += 1

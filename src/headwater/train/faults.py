@@ -48,6 +48,11 @@ class GuardedControl:
         with self._guarding():
             self._control.expect(num_epochs)
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Say that trials have come to their end."""
+        with self._guarding():
+            self._control.finish(numbers)
+
     def step(self, num_lanes: int) -> None:
         """Say that a step was done."""
         self.num_lane_steps += num_lanes

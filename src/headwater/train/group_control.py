@@ -87,6 +87,10 @@ class GroupControl:
         """Pass on how many epochs there will be, with what is told next."""
         self._num_epochs = num_epochs
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Tell which trials are done."""
+        self._tell_steps(tuple(numbers))
+
     def step(self, num_lanes: int) -> None:
         """Count a step."""
         self._num_steps += 1
@@ -134,10 +138,11 @@ class GroupControl:
         seconds = time.perf_counter() - begin
         return Saved(key=self._key, group=self.group.key, epochs=saved, kept=kept, seconds=seconds)
 
-    def _tell_steps(self) -> None:
-        if num_lane_steps := self._take_untold():
+    def _tell_steps(self, done: tuple[int, ...] = ()) -> None:
+        num_untold, num_epochs = self._take_untold(), self._num_epochs
+        if num_untold or done:
             key, group = self._key, self.group.key
-            self._tell(Stepped(key=key, group=group, num_lane_steps=num_lane_steps, num_epochs=self._num_epochs))
+            self._tell(Stepped(key=key, group=group, num_lane_steps=num_untold, num_epochs=num_epochs, done=done))
 
     def _take_untold(self) -> int:
         """Return how many steps were taken, by lane, since that was told last; it is told now."""

@@ -52,6 +52,11 @@ class RankControl:
         if self._group.rank == 0:
             self._control.expect(num_epochs)
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Tell it once."""
+        if self._group.rank == 0:
+            self._control.finish(numbers)
+
     def step(self, num_lanes: int) -> None:
         """Count it once."""
         if self._group.rank == 0:

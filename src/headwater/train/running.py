@@ -174,6 +174,7 @@ def _run(
     access = setup.access if sharing is None else RankAccess(sharing.group)
     trial = Trial(group.lanes, config, engine, guarded, states, setup.device, compiler, access)
     trial.max_epochs, trial.mode = setup.max_epochs, setup.mode
+    roster.let_go = trial.finish_lanes
     setup.gate()
     with guarded.raising_fault():
         outcome, question, error = _call(setup, trial, engine, roster)

@@ -42,6 +42,9 @@ class Control(Protocol):
     def expect(self, num_epochs: int) -> None:
         """Learn how many epochs the function is going to train."""
 
+    def finish(self, numbers: Sequence[int]) -> None:
+        """Learn that the function has come to its end for these trials, while others go on in it."""
+
     def step(self, num_lanes: int) -> None:
         """Learn that an optimizer step was done for this many lanes."""
 
@@ -257,6 +260,11 @@ class Trial:
             self._last_report = epoch
             with torch.inference_mode(False):
                 self._hand_in(epoch, {str(name): self._engine.numbers(value) for name, value in named.items()})
+
+    def finish_lanes(self, places: Sequence[int]) -> None:
+        """Let lanes go for which the function has come to its end, while it goes on for others."""
+        self._control.finish([self._lanes[place].number for place in places])
+        self._keep([place for place in range(len(self._lanes)) if place not in places])
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

@@ -53,6 +53,8 @@ class Stepped(GroupEvent):
     """So many since it was told last, counted once per lane."""
     num_epochs: int = 0
     """How many epochs its function has said that it trains; 0 while it has not."""
+    done: tuple[int, ...] = ()
+    """Trials for which its function has come to its end, while others go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
