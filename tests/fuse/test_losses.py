@@ -25,6 +25,9 @@ LABELS = torch.tensor([[1, 2, -1, 0, 0]] * 4)
 
 LOSSES: dict[str, Callable[..., Any]] = {
     "cross-entropy": lambda o, **k: F.cross_entropy(o, CLASSES, **k),
+    "cross-entropy-many-classes": lambda o, **k: F.cross_entropy(
+        o.repeat(1, 4), SOME_IGNORED, label_smoothing=0.1, **k
+    ),
     "cross-entropy-smoothed": lambda o, **k: F.cross_entropy(o, CLASSES, label_smoothing=0.1, **k),
     "cross-entropy-ignoring": lambda o, **k: F.cross_entropy(o, SOME_IGNORED, label_smoothing=0.1, **k),
     "cross-entropy-ignoring-a-class": lambda o, **k: F.cross_entropy(o, CLASSES, ignore_index=2, **k),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from itertools import accumulate, cycle
+from itertools import accumulate, cycle, islice
 from typing import Any
 
 import pytest
@@ -228,6 +228,27 @@ def test_calls_of_a_function_whose_steps_are_not_seen_count_by_epochs_not_by_bat
     assert len(calls) == len(sizes) or num_epochs > 4
 
 
+@pytest.mark.parametrize(("num_batches", "num_sizes"), [(10, 2), (10_000, 5)])
+def test_the_steps_of_a_loop_count_that_ends_before_its_data_loader_does(
+    num_batches: int, num_sizes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `islice(loader, 10)`: few steps are worth no more than a glance, however many batches there are."""
+    working = Working(lambda num_lanes: 0.0, monkeypatch)
+
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(1, 1))
+        optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+        loader = trial.prepare_data_loader(torch.zeros(10_000, 1), batch_size=1)
+        for _ in trial.epochs(9):
+            for _ in islice(loader, num_batches):
+                working.now_s += 0.005
+                optimizer.step()
+            trial.report(loss=1.0)
+
+    profile, _ = profile_lanes(TrainingSetup(train), lanes_of(16))
+    assert len(profile.measurements) == num_sizes
+
+
 def test_a_function_that_raises_is_left_for_its_own_run_to_tell() -> None:
     def train(trial: Trial) -> None:
         raise ValueError("no")
@@ -345,6 +366,22 @@ def test_long_steps_in_which_a_way_was_chosen_do_not_count() -> None:
 def test_the_stopwatch_ends_the_run_when_enough_steps_were_seen() -> None:
     num_steps = count_steps(Stopwatch(lambda: 0.0))
     assert num_steps == NUM_WARM_UP + Stopwatch.MAX_STEPS + 1
+
+
+@pytest.mark.parametrize(("epoch_s", "num_steps"), [(0.0, 6), (1.0, 12), (100.0, 50)])
+def test_the_stopwatch_waits_so_long_at_most_for_the_end_of_an_epoch(epoch_s: float, num_steps: int) -> None:
+    clock = accumulate(cycle([0.0999]))
+    watch = Stopwatch(lambda: next(clock), epoch_s=epoch_s)
+
+    def train() -> None:
+        for step in range(1, 1000):
+            if step == 50:
+                watch.report([Report(number=0, epoch=1, metrics={})], lambda number: None)
+            watch.step(1)
+
+    with pytest.raises(LanesLeave):
+        train()
+    assert watch.num_steps == num_steps
 
 
 def test_the_stopwatch_stops_at_a_report_only_where_there_are_no_steps() -> None:

@@ -57,13 +57,17 @@ MEASURING_SHARE = 0.05
 FULL_S = 2.0
 """About as long takes measuring all sizes at least; where less is allowed, a glance at one of them must do."""
 GLANCE_S = 0.03
-"""So long are the first steps looked at."""
+"""So long are the first steps looked at,"""
+EPOCH_S = 0.15
+"""and so long at most is the end of their epoch waited for, which tells how many steps there are to train."""
 MIN_FORESEEN = 8
 """So many steps are foreseen at least, and so many calls where nothing tells how many epochs there are."""
 NUM_GLANCED = 5
 """So many steps after the warm-up are enough for a glance, whether or not ways race."""
 NUM_CHOOSING = 10
 """Choosing how to compute with so many lanes takes about as long as so many steps, and is of no use for more lanes."""
+NUM_MORE = NUM_WARM_UP + Stopwatch.MIN_STEPS + 1
+"""Measuring twice as many lanes takes longer by so many steps: that is all that is timed where steps are long."""
 FEW = 4
 """The smallest group that is glanced at."""
 SHORT_STEP_S = 0.03
@@ -97,7 +101,9 @@ def profile_lanes(
     if setup.deadline.is_over:
         return _explain_hurry(_conclude(setup, {}, limit)), None
     most = min(count_wanted(math.ceil(len(lanes) / setup.num_workers)), max_lanes)
-    alone, ending = _measure(setup, lanes[:1], states, enough_s=GLANCE_S if most > 1 and share < math.inf else ENOUGH_S)
+    is_glance = most > 1 and share < math.inf
+    enough_s, epoch_s = (GLANCE_S, EPOCH_S) if is_glance else (ENOUGH_S, 0.0)
+    alone, ending = _measure(setup, lanes[:1], states, enough_s=enough_s, epoch_s=epoch_s)
     if alone is None:
         return _give_up(setup, {}, limit, ending)
     num_lane_steps = len(lanes) * (ending.num_steps_foreseen or MIN_FORESEEN)
@@ -160,7 +166,7 @@ def _look_again(
 
 def _glance_s(size: int, step_s: float) -> float:
     """Foresee how long a glance at a size takes, by what a step takes alone."""
-    return (NUM_CHOOSING + NUM_WARM_UP + Stopwatch.MIN_STEPS + 1) * foresee_step(size, step_s)
+    return (NUM_CHOOSING + NUM_MORE) * foresee_step(size, step_s)
 
 
 def _find_limit(setup: TrainingSetup) -> int | None:
@@ -192,12 +198,12 @@ def _measure_all(
     def again(num_lanes: int, num_warm_up: int) -> Measurement | None:
         return _measure(setup, lanes[:num_lanes], states, num_warm_up)[0]
 
-    spent_s = last_s = last_wall_s = 0.0
+    spent_s = next_s = last_wall_s = 0.0
     for num_lanes in _sizes(len(lanes))[1:]:
         is_worth = is_worth_trying(num_lanes, [*measured.values()])
-        is_worth = is_worth and is_worth_its_time(measured, 2 * last_s, num_lane_steps / setup.num_workers)
+        is_worth = is_worth and is_worth_its_time(measured, next_s, num_lane_steps / setup.num_workers)
         is_worth = is_worth and not _would_not_fit(measured, num_lanes, limit)
-        if not is_worth or ends(measured, spent_s + 2 * last_s, again):
+        if not is_worth or ends(measured, spent_s + next_s, again):
             break
         if setup.deadline.seconds_left <= 2 * last_wall_s:
             return _explain_hurry(_conclude(setup, measured, limit)), None
@@ -208,7 +214,7 @@ def _measure_all(
             return _give_up(setup, measured, limit, ending)
         measured[num_lanes] = measurement
         last_s, last_wall_s = read_clock() - start, setup.deadline.clock() - start_wall_s
-        spent_s += last_s
+        spent_s, next_s = spent_s + last_s, last_s + NUM_MORE * num_lanes * measurement.seconds_per_lane_step
     num_rounds = NUM_FINALS if len(lanes) >= MANY else 1
     finalists = hold_finals(
         measured,
@@ -316,13 +322,14 @@ def _would_not_fit(measured: dict[int, Measurement], num_lanes: int, limit: int 
     return num_lanes > count_fitting_lanes(one_bytes, one_bytes + lane_bytes, limit)
 
 
-def _measure(
+def _measure(  # noqa: PLR0913 - each has its default, and says when enough was seen
     setup: TrainingSetup,
     lanes: Sequence[Lane],
     states: Sequence[LaneState] | None,
     num_warm_up: int = NUM_WARM_UP,
     enough_s: float = ENOUGH_S,
     max_steps: int = Stopwatch.MAX_STEPS,
+    epoch_s: float = 0.0,
 ) -> tuple[Measurement | None, Ending]:
     access = setup.access if isinstance(setup.access, TimedAccess) else TimedAccess()
     choices = setup.strategies.choices
@@ -334,6 +341,7 @@ def _measure(
         lambda: setup.deadline.is_over,
         enough_s,
         max_steps,
+        epoch_s,
     )
     num_read = access.num_read
     peak = watch_peak(setup.device)

@@ -40,6 +40,7 @@ class Stopwatch:
         is_over: Callable[[], bool] = lambda: False,
         enough_s: float = ENOUGH_S,
         max_steps: int = MAX_STEPS,
+        epoch_s: float = 0.0,
     ) -> None:
         self.was_cut = False
         """Whether the time was over before enough was seen."""
@@ -48,6 +49,10 @@ class Stopwatch:
         self._is_over = is_over
         self._enough_s = enough_s
         self._max_steps = max_steps
+        self._epoch_s = epoch_s
+        """So long are the steps of the first epoch counted, whether or not they are enough: a loop may end before its
+        data loader does."""
+        self._has_reported = False
         self._clock = clock
         self._count_choices = count_choices
         self._ways_race = ways_race
@@ -70,6 +75,7 @@ class Stopwatch:
         """Forget what was seen, for another run."""
         self._times.clear()
         self._num_choices.clear()
+        self._has_reported = False
         return self
 
     def expect(self, num_epochs: int) -> None:
@@ -86,7 +92,7 @@ class Stopwatch:
         laps = self._laps()
         enough = len(laps) >= self.MIN_STEPS and sum(laps) > self._enough_s
         most_steps = self._num_warm_up + (self._max_steps if laps else max(self._max_steps, self.MOST_UNSETTLED))
-        if enough or self._are_long(laps[-2:]) or len(self._times) > most_steps:
+        if (enough or self._are_long(laps[-2:]) or len(self._times) > most_steps) and not self._awaits_report:
             raise LanesLeave
         if self._is_over():
             self.was_cut = True
@@ -94,7 +100,12 @@ class Stopwatch:
 
     def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
         """Go on, unless the function takes no steps at all."""
+        self._has_reported = True
         return [Decision.CONTINUE if self._times else Decision.STOP] * len(reports)
+
+    @property
+    def _awaits_report(self) -> bool:
+        return not self._has_reported and self._times[-1] - self._times[0] < self._epoch_s
 
     def _laps(self) -> list[float]:
         """Return the seconds of the steps after the warm-up in which nothing was chosen."""

@@ -272,7 +272,12 @@ class Trial:
         return tuple(self._lanes)
 
     def foresee_steps(self) -> int | None:
-        """Return how many steps all epochs take, by the batches of the first data loader; None where that is open."""
+        """Return how many steps all epochs take, by the epochs so far; before one has ended, by the first data loader.
+
+        None where that is open.
+        """
+        if self._num_epochs is not None and self._steps_of_epoch:
+            return round(self._num_epochs * self._steps_of_epoch)
         if self._num_epochs is None or not self._streams:
             return None
         try:

@@ -16,6 +16,10 @@ from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 
+FEW_CLASSES = 16
+"""Of fewer than this, torch computes the softmax one example after the other on a CPU, and several times as fast where
+the examples are last."""
+
 
 def _cross_entropy(
     mode: LaneMode, func: Any, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
@@ -30,11 +34,11 @@ def _cross_entropy(
     if isinstance(label_smoothing, PerLane):
         loss = _smoothed(mode, logits_LNC, target_LN, ignore_index, label_smoothing)
     else:
-        flat = F.cross_entropy(
-            logits_LNC.flatten(0, 1), target_LN.flatten(), ignore_index=ignore_index, reduction="none",
-            label_smoothing=label_smoothing,
-        )  # fmt: skip
-        loss = flat.view(target_LN.shape)
+        options = {"ignore_index": ignore_index, "reduction": "none", "label_smoothing": label_smoothing}
+        if logits_LNC.shape[-1] < FEW_CLASSES and logits_LNC.device.type == "cpu":
+            loss = F.cross_entropy(logits_LNC.transpose(1, 2).contiguous(), target_LN, **options)
+        else:
+            loss = F.cross_entropy(logits_LNC.flatten(0, 1), target_LN.flatten(), **options).view(target_LN.shape)
     return _reduced(loss, target_LN, target, ignore_index, reduction)
 
 
