@@ -1,8 +1,10 @@
 """Has anything become slower? What this tree needs, against a tree of another commit, in CPU time.
 
-Run `git worktree add ../before COMMIT` and `python benchmarks/against.py --before ../before`. Every case runs in a
-process of its own, first in one tree, then in the other, and so on in turns; its workers count too. The ratio is the
-median of those of the turns, so that a machine that is busier for a while is so for both.
+Run `git worktree add ../before COMMIT` and `python benchmarks/against.py --before ../before` (about five minutes).
+Every case runs in a process of its own, by the scripts of this tree, first on the sources of one tree, then on those of
+the other, and so on in turns; its workers count too. The ratio is the median of those of the turns, so that a machine
+that is busier for a while is so for both. Packages must be installed where this interpreter has its own: an earlier
+commit takes those that lie elsewhere for the user's code, and rewrites it.
 """
 
 import argparse
@@ -21,7 +23,8 @@ import torch
 from measuring import heading
 
 HERE = Path(__file__).parent.parent
-OVERHEAD = """
+OVERHEAD = "benchmarks/overhead.py"
+OVERHEAD_SCRIPT = """
 import json, sys; sys.path.insert(0, "benchmarks")
 import torch; torch.set_num_threads(1)
 import overhead
@@ -38,23 +41,20 @@ print(json.dumps({name: min(each[name] for each in rounds) for name in cases}))
 """
 """What benchmarks/overhead.py times, thrice in one process; the least of each, for the first has things to import."""
 DEMO = "headwater run examples/digits.py --trials 64 (s)"
-TUNING = {
+TUNING = "end_to_end.py, MLP, 8 trials, 1000 examples, no surrogate (s)"
+REQUEST = {
     "who": "Headwater",
     "workload": "MLP",
     "search": "random",
     "num_trials": 8,
     "scale": None,
-    "num_examples": 2000,
+    "num_examples": 1000,
 }
 """Few trials and examples, so that a turn of both trees need not take long."""
 COMMANDS: Mapping[str, Sequence[str]] = {
-    "benchmarks/overhead.py": ("-c", OVERHEAD),
+    OVERHEAD: ("-c", OVERHEAD_SCRIPT),
     DEMO: ("-m", "headwater", "run", "examples/digits.py", "--trials", "64", "--storage", "{folder}/record.db"),
-    "end_to_end.py, MLP, 8 trials, 2000 examples, no surrogate (s)": (
-        "benchmarks/end_to_end.py",
-        "--request",
-        json.dumps(TUNING),
-    ),
+    TUNING: ("benchmarks/end_to_end.py", "--request", json.dumps(REQUEST)),
 }
 
 
@@ -63,15 +63,15 @@ def measure(tree: Path, name: str) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     with tempfile.TemporaryDirectory() as folder, Path(folder, "output").open("w+") as output:
         command = [sys.executable, *(argument.replace("{folder}", folder) for argument in COMMANDS[name])]
-        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=output, stderr=output)
         _, process.returncode, used = os.wait4(process.pid, 0)
         text = Path(output.name).read_text()
     if process.returncode:
         raise RuntimeError(text)
-    if COMMANDS[name][0] == "-c":
-        costs: dict[str, float] = json.loads(text.splitlines()[-1])
-        return costs
-    return {name: used.ru_utime + used.ru_stime}
+    if name == DEMO:
+        return {name: used.ru_utime + used.ru_stime}
+    costs: dict[str, float] = json.loads(text.splitlines()[-1], parse_constant=float)
+    return {name: costs["cpu_seconds"]} if name == TUNING else costs  # it also trains the winner in a plain script
 
 
 def compare(name: str, before: Path, num_turns: int) -> Iterator[str]:
@@ -88,7 +88,7 @@ def compare(name: str, before: Path, num_turns: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="a tree of the commit to compare with")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--commands", nargs="*", choices=list(COMMANDS), default=list(COMMANDS))
     options = parser.parse_args()
     torch.set_num_threads(1)

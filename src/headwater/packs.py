@@ -50,6 +50,7 @@ class Checkpoint:
                 files.remove(name)
         for place, state in enumerate(self.lanes):
             files.write(f"{place}.safetensors", encode_state(state, "", place))
+        files.flush()
 
     @classmethod
     def load(cls, folder: str | Path) -> Checkpoint:

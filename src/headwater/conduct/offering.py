@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from headwater.conduct.fingerprint import fingerprint
@@ -61,7 +62,9 @@ def _name_known(learnt: Learnt) -> str:
     return "what several devices gain" if has_shares else "what parts lanes"
 
 
+@cache
 def _find_version(name: str) -> str | None:
+    """Return the version of an installed package; it is read from files, and stays what it is."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -12,12 +12,25 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import ClauseElement, Connection, Engine, Table, create_engine, event, insert, inspect, select, text
+from sqlalchemy import (
+    ClauseElement,
+    Connection,
+    Dialect,
+    Engine,
+    Table,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -115,19 +128,24 @@ def resolve(path: Path) -> Path:
 
 def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Insert:
     """An insert that leaves a row alone which is there already."""
-    build = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+    return _insert_once(table, engine.dialect.name)
+
+
+def _insert_once(table: Table, dialect: str) -> sqlite.Insert | postgresql.Insert:
+    build = postgresql.insert if dialect == "postgresql" else sqlite.insert
     return build(table).on_conflict_do_nothing()
 
 
-def prepare_insert(table: Table, engine: Engine, *, once: bool = False) -> Insertion:
+@cache
+def prepare_insert(table: Table, dialect: type[Dialect], *, once: bool = False) -> Insertion:
     """Return what appends rows to a table, all in one call; with `once`, a row that is there already is left alone.
 
-    The statement is made into text here and now, for the driver itself: SQLAlchemy would look at every value of every
-    row, and prepare for an answer that an insert has not.
+    The statement is made into text once in a process, for the driver itself: SQLAlchemy would look at every value of
+    every row, and prepare for an answer that an insert has not.
     """
-    names = [column.name for column in table.c if column.name != SEQUENCE]
-    statement = insert_once(table, engine) if once else insert(table)
-    text, arrange = prepare(statement.inline(), engine, names)
+    names = tuple(column.name for column in table.c if column.name != SEQUENCE)
+    statement = _insert_once(table, dialect.name) if once else insert(table)
+    text, arrange = prepare(statement.inline(), dialect, names)
 
     def append(cursor: Cursor, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
@@ -136,11 +154,12 @@ def prepare_insert(table: Table, engine: Engine, *, once: bool = False) -> Inser
     return append
 
 
+@cache
 def prepare(
-    statement: ClauseElement, engine: Engine, names: Sequence[str] | None = None
+    statement: ClauseElement, dialect: type[Dialect], names: tuple[str, ...] | None = None
 ) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:  # Any: as the driver takes them
     """Return a statement as text, and what arranges its parameters, of these names, as the driver takes them."""
-    compiled = statement.compile(dialect=engine.dialect, column_keys=names)
+    compiled = statement.compile(dialect=dialect(), column_keys=names)
     places: Sequence[str] | None = getattr(compiled, "positiontup", None)
     if places is None:
         return str(compiled), dict

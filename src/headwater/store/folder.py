@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -18,7 +19,8 @@ class Folder:
     """The files of one folder, by name; it is made with the first of them.
 
     On a disk, a file is written beside its place, flushed to the disk and renamed. Elsewhere it is handed over in one
-    piece, which object stores take as a whole; whoever reads files from other places should check what they hold.
+    piece, which object stores take as a whole; whoever reads files from other places should check what they hold. The
+    disk learns the names of files with `flush`, once for as many as were written.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,6 +36,16 @@ class Folder:
                 system.pipe_file(f"{folder}/{name}", content)
             else:
                 _write_file(self._path / name, content)
+
+    def flush(self) -> None:
+        """Have the disk know the names of all files that were written, so that none is lost with the power."""
+        if self._path is not None and os.name == "posix":
+            with self._explaining("written"), suppress(FileNotFoundError):
+                number = os.open(self._path, os.O_RDONLY)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
 
     def read(self, name: str) -> bytes:
         """Return what a file holds.
@@ -114,25 +126,22 @@ def is_on_network(url: str) -> bool:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
-        with draft.open("wb") as file:
+        with _open_draft(draft) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    finally:
+    except BaseException:
         draft.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+        raise
 
 
-def _flush_folder(path: Path) -> None:
-    """Have the disk know the new name too."""
-    if os.name != "posix":
-        return
-    number = os.open(path, os.O_RDONLY)
+def _open_draft(path: Path) -> BufferedWriter:
+    """Open a new file; its folder is made if it is not there."""
     try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        return path.open("xb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("xb")

@@ -93,7 +93,7 @@ class StateFiles:
         tree = json.loads(header.tree)
         tree["$map"] = [[name, True if name == "is_inherited" else value] for name, value in tree["$map"]]
         header = replace(header, trial=number, tree=json.dumps(tree))
-        self._folder.write(name_state(number, since), seal_state(header, content))
+        self._write(name_state(number, since), seal_state(header, content))
         self.add({number: since})
 
     def drop(self, number: int) -> None:
@@ -135,8 +135,12 @@ class StateFiles:
             header, content = self._open(number, epoch)
         except StoreError:
             return
-        self._folder.write(name_kept(number, header.epoch), content)
+        self._write(name_kept(number, header.epoch), content)
         self.set_kept(number, header.epoch)
+
+    def _write(self, name: str, content: bytes) -> None:
+        self._folder.write(name, content)
+        self._folder.flush()
 
     def _open(self, number: int, epoch: int) -> tuple[StateHeader, bytes]:
         name = name_state(number, epoch)

@@ -60,12 +60,13 @@ class Store:
         self._database = database
         self._clock = clock
         self._driver = database.driver
-        self._add_trials = prepare_insert(TRIALS, database.writer)
-        self._add_reports = prepare_insert(REPORTS, database.writer, once=True)
-        self._add_transitions = prepare_insert(TRANSITIONS, database.writer)
-        self._add_notes = prepare_insert(NOTES, database.writer)
-        self._add_spans = prepare_insert(SPANS, database.writer)
-        self._find_lease, self._arrange = prepare(_SELECT_LEASE, database.writer)
+        dialect = type(database.writer.dialect)
+        self._add_trials = prepare_insert(TRIALS, dialect)
+        self._add_reports = prepare_insert(REPORTS, dialect, once=True)
+        self._add_transitions = prepare_insert(TRANSITIONS, dialect)
+        self._add_notes = prepare_insert(NOTES, dialect)
+        self._add_spans = prepare_insert(SPANS, dialect)
+        self._find_lease, self._arrange = prepare(_SELECT_LEASE, dialect)
         self._late: deque[tuple[int, Batch, float]] = deque()
 
     def __enter__(self) -> Self:

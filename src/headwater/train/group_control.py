@@ -135,6 +135,8 @@ class GroupControl:
             if (best := capture(number)) is not None:
                 self._states.keep(number, best)
                 kept[number] = best.epoch
+        if saved or kept:
+            self._states.flush()
         seconds = time.perf_counter() - begin
         return Saved(key=self._key, group=self.group.key, epochs=saved, kept=kept, seconds=seconds)
 

@@ -20,6 +20,9 @@ class StateFolder(Protocol):
     def write(self, name: str, content: bytes) -> None:
         """Put a file in the place of the earlier one of that name."""
 
+    def flush(self) -> None:
+        """Have all that was written outlast the machine."""
+
     def read(self, name: str) -> bytes:
         """Return what a file holds; raises StoreError where it cannot be read."""
 
@@ -32,6 +35,9 @@ class LaneStates(Protocol):
 
     def keep(self, number: int, state: LaneState) -> None:
         """Write a state as the best of its study."""
+
+    def flush(self) -> None:
+        """Have all that was written outlast the machine."""
 
     def load(self, number: int, epoch: int) -> LaneState:
         """Return the state that a trial had at an epoch; raises StoreError where there is none."""
@@ -54,6 +60,10 @@ class StateStore:
     def keep(self, number: int, state: LaneState) -> None:
         """Write a state beside that of the trial which was best before; whoever keeps the record removes that."""
         self._folder.write(name_kept(number, state.epoch), encode_state(state, self._place.study, number))
+
+    def flush(self) -> None:
+        """Have all that was written outlast the machine."""
+        self._folder.flush()
 
     def load(self, number: int, epoch: int) -> LaneState:
         """Return the state that a trial had at an epoch.
@@ -107,6 +117,11 @@ class JointStates:
         """Write a state as the best of its study."""
         member, own = split_number(number)
         self._stores[member].keep(own, state)
+
+    def flush(self) -> None:
+        """Have all that was written outlast the machine."""
+        for store in self._stores:
+            store.flush()
 
     def load(self, number: int, epoch: int) -> LaneState:
         """Return the state that a trial had at an epoch; raises StoreError where there is none."""
