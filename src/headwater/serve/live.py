@@ -19,7 +19,7 @@ T = TypeVar("T")
 LOOK_S = 0.4
 """So often is the record looked at while somebody follows a study; less often where a look takes long."""
 LARGEST_SHARE = 0.007
-"""A look takes no more than this part of the time; with telling what it brought, the dashboard stays below a hundredth."""
+"""A look takes no more than this part of the time; with what it tells, the dashboard stays below a hundredth."""
 QUIET_S = 15.0
 """After so long without news a line is sent, so that nobody takes the connection for dead."""
 MOST_KEPT = 500

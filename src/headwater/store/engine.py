@@ -137,14 +137,14 @@ def _insert_once(table: Table, dialect: str) -> sqlite.Insert | postgresql.Inser
 
 
 @cache
-def prepare_insert(table: Table, dialect: type[Dialect], *, once: bool = False) -> Insertion:
+def prepare_insert(table: Table, dialect: Callable[[], Dialect], *, once: bool = False) -> Insertion:
     """Return what appends rows to a table, all in one call; with `once`, a row that is there already is left alone.
 
     The statement is made into text once in a process, for the driver itself: SQLAlchemy would look at every value of
     every row, and prepare for an answer that an insert has not.
     """
     names = tuple(column.name for column in table.c if column.name != SEQUENCE)
-    statement = _insert_once(table, dialect.name) if once else insert(table)
+    statement = _insert_once(table, dialect().name) if once else insert(table)
     text, arrange = prepare(statement.inline(), dialect, names)
 
     def append(cursor: Cursor, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -156,7 +156,7 @@ def prepare_insert(table: Table, dialect: type[Dialect], *, once: bool = False) 
 
 @cache
 def prepare(
-    statement: ClauseElement, dialect: type[Dialect], names: tuple[str, ...] | None = None
+    statement: ClauseElement, dialect: Callable[[], Dialect], names: tuple[str, ...] | None = None
 ) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:  # Any: as the driver takes them
     """Return a statement as text, and what arranges its parameters, of these names, as the driver takes them."""
     compiled = statement.compile(dialect=dialect(), column_keys=names)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Dialect, Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from headwater.errors import NameTakenError, StoreError
@@ -60,7 +60,7 @@ class Store:
         self._database = database
         self._clock = clock
         self._driver = database.driver
-        dialect = type(database.writer.dialect)
+        dialect: Callable[[], Dialect] = type(database.writer.dialect)
         self._add_trials = prepare_insert(TRIALS, dialect)
         self._add_reports = prepare_insert(REPORTS, dialect, once=True)
         self._add_transitions = prepare_insert(TRANSITIONS, dialect)
