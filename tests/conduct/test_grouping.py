@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 import torch
 from tests.train.lab import Notebook, open_lanes
 from torch import nn
@@ -32,6 +33,7 @@ from headwater.trials import (
     Purpose,
     Question,
     Recipe,
+    TrialGroup,
 )
 from headwater.trials.recipes import Key
 
@@ -283,6 +285,22 @@ def test_fewer_lanes_than_were_measured_as_one_train_as_one_too() -> None:
     groups, unknown = grouper.sort(lanes)
     assert [len(group) for group in groups] == [8]
     assert not unknown
+
+
+@pytest.mark.parametrize(("num_lanes", "share"), [(1, 0.5), (2, 0.25), (3, 0.2), (9, 0.1)])
+def test_the_share_of_loading_is_known_for_groups_between_those_that_were_measured(
+    num_lanes: int, share: float
+) -> None:
+    measured = [
+        Measurement(num_lanes=1, seconds_per_lane_step=0.2, peak_bytes=None, loading_s=0.1),
+        Measurement(num_lanes=2, seconds_per_lane_step=0.2, peak_bytes=None, loading_s=0.1),
+        Measurement(num_lanes=4, seconds_per_lane_step=0.15, peak_bytes=None, loading_s=0.1),
+        Measurement(num_lanes=8, seconds_per_lane_step=0.125, peak_bytes=None, loading_s=0.1),
+    ]
+    grouper = know(Profile(num_lanes=8, reason="", measurements=tuple(measured)))
+    lanes = tuple(Lane(number=number, config={}, seed=0) for number in range(num_lanes))
+    assert grouper.find_loading_share(TrialGroup(lanes=lanes)) == pytest.approx(share)
+    assert make_grouper().find_loading_share(TrialGroup(lanes=lanes)) is None
 
 
 def test_what_the_code_asks_for_while_it_is_measured_is_learnt_too() -> None:

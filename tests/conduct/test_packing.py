@@ -53,6 +53,18 @@ def test_loading_is_measured_once_where_there_is_somebody_to_share_it_with() -> 
     assert not packer.wants_cost(groups)
 
 
+@pytest.mark.parametrize(
+    ("shares", "is_measured"), [([0.0, 0.05, 0.09], False), ([0.0, 0.2, 0.0], True), ([0.0, None, 0.0], True)]
+)
+def test_loading_is_not_measured_where_groups_are_known_to_load_little(
+    shares: list[float | None], is_measured: bool
+) -> None:
+    packer = Packs(Packing.COST).packer
+    groups = make_groups(range(3))
+    packer.rule_out(groups, lambda group: shares[group.key])
+    assert packer.wants_cost(groups) == packer.may_pack == is_measured
+
+
 def test_a_group_that_cannot_be_measured_trains_and_the_next_is_tried() -> None:
     packer = Packs(Packing.COST).packer
     groups = make_groups(range(3))

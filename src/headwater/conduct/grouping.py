@@ -213,6 +213,14 @@ class Grouper:
         _, profile = self._known.get(self.kind_of(lane), (0, None))
         return () if profile is None else profile.measurements
 
+    def find_loading_share(self, group: TrialGroup) -> float | None:
+        """Return how much of a step of this group is loading, as far as such were measured; None: nobody knows."""
+        known = know_sizes(self.measurements_of(group.lanes[0]), len(group))
+        if not known:
+            return None
+        *_, last = known
+        return last.loading_s / max(last.num_lanes * last.seconds_per_lane_step, 1e-9)
+
     def prefers_apart(self, lanes: Sequence[Lane]) -> bool:
         """Tell whether lanes of a kind that all pause anyway train faster alone than as one, as far as was measured."""
         _, profile = self._known.get(self.kind_of(lanes[0]), (0, None))

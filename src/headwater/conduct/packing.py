@@ -95,6 +95,13 @@ class Packer:
         is_new = waiting[0].lanes[0].number not in self._tried
         return is_open and is_new and len(self._find_mates(waiting)) > 1
 
+    def rule_out(self, waiting: Sequence[TrialGroup], find_share: Callable[[TrialGroup], float | None]) -> None:
+        """Learn, where groups are measured already, that too little of their steps is loading for packs to pay."""
+        if self.wants_cost(waiting):
+            shares = [find_share(group) for group in self._find_mates(waiting)]
+            if all(share is not None and share < WORTHWHILE for share in shares):
+                self._cost = LoadingCost(unit=None)
+
     def take_cost(self, group: TrialGroup, cost: LoadingCost | None) -> None:
         """Learn what loading costs; None where this group could not be measured."""
         self._cost = cost

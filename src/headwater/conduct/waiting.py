@@ -83,14 +83,15 @@ class WaitingLanes:
             if work.kind is not None and work.kind not in self._measuring:
                 self._measuring.add(work.kind)
                 return work
-        if not (self._fixed or self._groups):
+        waiting = [*self._fixed, *self._groups]
+        if not waiting:
             return None
+        self.packer.rule_out(waiting, self.grouper.find_loading_share)
         if not self.packer.may_pack:
             first = self._take_first() if rank is None else max((*self._fixed, *self._groups), key=rank)
             if rank is not None:
                 self._remove([first])
             return Work(purpose=Purpose.TRAIN, groups=(first,))
-        waiting = [*self._fixed, *self._groups]
         if has_time and can_measure and not self._is_measuring_cost and self.packer.wants_cost(waiting):
             self._is_measuring_cost = True
             return Work(purpose=Purpose.LOADING, groups=(waiting[0],))

@@ -1,18 +1,23 @@
 """Runs placements on devices and tells what happens; decides nothing."""
 
-from headwater.execute.auto import AutoExecutor
-from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service, find_workers_kind
-from headwater.execute.counting import count_cores
-from headwater.execute.elastic_executor import ElasticExecutor
-from headwater.execute.inline import InlineExecutor
-from headwater.execute.join_executor import JoinExecutor
-from headwater.execute.processes import ProcessExecutor
-from headwater.execute.protocol import Executor
-from headwater.execute.ray_executor import RayExecutor
-from headwater.execute.service import Service
-from headwater.execute.simulated import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedClock, SimulatedExecutor
-from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
-from headwater.execute.slurm_executor import SlurmExecutor
+from typing import TYPE_CHECKING
+
+from headwater.late import load_late
+
+if TYPE_CHECKING:
+    from headwater.execute.auto import AutoExecutor
+    from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service, find_workers_kind
+    from headwater.execute.counting import count_cores
+    from headwater.execute.elastic_executor import ElasticExecutor
+    from headwater.execute.inline import InlineExecutor
+    from headwater.execute.join_executor import JoinExecutor
+    from headwater.execute.processes import ProcessExecutor
+    from headwater.execute.protocol import Executor
+    from headwater.execute.ray_executor import RayExecutor
+    from headwater.execute.service import Service
+    from headwater.execute.simulated import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedClock, SimulatedExecutor
+    from headwater.execute.simulated_times import SimulatedTimes, read_epoch_times
+    from headwater.execute.slurm_executor import SlurmExecutor
 
 __all__ = [
     "EXECUTORS",
@@ -38,3 +43,32 @@ __all__ = [
     "find_workers_kind",
     "read_epoch_times",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_late(
+        __name__,
+        {
+            "EXECUTORS": "choosing",
+            "AutoExecutor": "auto",
+            "DeviceJoin": "simulated",
+            "DeviceLeave": "simulated",
+            "DeviceLoss": "simulated",
+            "ElasticExecutor": "elastic_executor",
+            "Executor": "protocol",
+            "InlineExecutor": "inline",
+            "JoinExecutor": "join_executor",
+            "ProcessExecutor": "processes",
+            "RayExecutor": "ray_executor",
+            "Service": "service",
+            "SimulatedClock": "simulated",
+            "SimulatedExecutor": "simulated",
+            "SimulatedTimes": "simulated_times",
+            "SlurmExecutor": "slurm_executor",
+            "build_executor": "choosing",
+            "check_executor": "choosing",
+            "count_cores": "counting",
+            "find_service": "choosing",
+            "find_workers_kind": "choosing",
+            "read_epoch_times": "simulated_times",
+        },
+    )
