@@ -102,6 +102,15 @@ def test_no_more_lanes_are_tried_than_there_are(monkeypatch: pytest.MonkeyPatch)
     assert profile.largest == 64
 
 
+@pytest.mark.parametrize(("step_s", "sizes"), [(4e-4, [1, 4, 16]), (1e-3, [1, 2, 4, 8, 16])])
+def test_fewer_sizes_are_tried_where_little_is_left_to_train(
+    step_s: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile, _ = profile_lanes(TrainingSetup(Working(lambda num_lanes: step_s, monkeypatch)), lanes_of(16))
+    assert [item.num_lanes for item in profile.measurements] == sizes
+    assert profile.num_lanes == 16
+
+
 GLANCING = 5.5e-4
 """Of the 20,000 steps of these functions, as much as a glance at four lanes takes."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 from headwater.fuse.strategies import read_clock
 from headwater.plan import MAX_LANES, USUAL_LANES, choose_num_lanes, count_wanted, is_worth_trying
@@ -67,7 +68,10 @@ NUM_GLANCED = 5
 NUM_CHOOSING = 10
 """Choosing how to compute with so many lanes takes about as long as so many steps, and is of no use for more lanes."""
 NUM_MORE = NUM_WARM_UP + Stopwatch.MIN_STEPS + 1
-"""Measuring twice as many lanes takes longer by so many steps: that is all that is timed where steps are long."""
+"""Measuring more lanes takes longer by so many of their steps: no more are timed where steps are long."""
+USUAL_GAIN = 8.0
+"""So many times faster are groups of short steps; where measuring each doubling took more than its share of that, each
+size is four times the one before."""
 FEW = 4
 """The smallest group that is glanced at."""
 SHORT_STEP_S = 0.03
@@ -110,12 +114,16 @@ def profile_lanes(
     allowed_s = share * alone.seconds_per_lane_step * num_lane_steps
     if most > 1 and allowed_s < FULL_S:
         return _glance(setup, lanes[:most], states, alone, allowed_s)
+    sizes = _sizes(most)
     if most > 1:
         start_s = max(ending.seconds - ending.num_lane_steps * alone.seconds_per_lane_step, 0.0)
-        foreseen_s = foresee_search(_sizes(most)[1:], alone.seconds_per_lane_step, start_s)
+        foreseen_s = foresee_search(sizes[1:], alone.seconds_per_lane_step, start_s)
+        if allowed_s < USUAL_GAIN * foreseen_s and alone.computing_s < SHORT_STEP_S:
+            sizes = _sizes(most, 4)
+            foreseen_s = foresee_search(sizes[1:], alone.seconds_per_lane_step, start_s)
         foresee(min(foreseen_s, setup.deadline.seconds_left))
     num_left = num_lane_steps if share < math.inf else math.inf
-    return _measure_all(setup, lanes[:most], states, {1: alone}, num_left)
+    return _measure_all(setup, lanes[:most], states, sizes, {1: alone}, num_left)
 
 
 def _glance(
@@ -186,6 +194,7 @@ def _measure_all(
     setup: TrainingSetup,
     lanes: Sequence[Lane],
     states: Sequence[LaneState] | None,
+    sizes: Sequence[int],
     measured: dict[int, Measurement],
     num_lane_steps: float,
 ) -> tuple[Profile, Ending | None]:
@@ -198,8 +207,9 @@ def _measure_all(
     def again(num_lanes: int, num_warm_up: int) -> Measurement | None:
         return _measure(setup, lanes[:num_lanes], states, num_warm_up)[0]
 
-    spent_s = next_s = last_wall_s = 0.0
-    for num_lanes in _sizes(len(lanes))[1:]:
+    spent_s = last_s = last_wall_s = 0.0
+    for last, num_lanes in pairwise(sizes):
+        next_s = last_s and last_s + NUM_MORE * (num_lanes - last) * measured[last].seconds_per_lane_step
         is_worth = is_worth_trying(num_lanes, [*measured.values()])
         is_worth = is_worth and is_worth_its_time(measured, next_s, num_lane_steps / setup.num_workers)
         is_worth = is_worth and not _would_not_fit(measured, num_lanes, limit)
@@ -208,13 +218,13 @@ def _measure_all(
         if setup.deadline.seconds_left <= 2 * last_wall_s:
             return _explain_hurry(_conclude(setup, measured, limit)), None
         start, start_wall_s = read_clock(), setup.deadline.clock()
-        num_warm_up = NUM_RACING if num_lanes == 2 else NUM_WARM_UP  # to see, where steps are short, whether ways race
+        num_warm_up = NUM_RACING if last == 1 else NUM_WARM_UP  # to see, where steps are short, whether ways race
         measurement, ending = _measure(setup, lanes[:num_lanes], states, num_warm_up)
         if measurement is None:
             return _give_up(setup, measured, limit, ending)
         measured[num_lanes] = measurement
         last_s, last_wall_s = read_clock() - start, setup.deadline.clock() - start_wall_s
-        spent_s, next_s = spent_s + last_s, last_s + NUM_MORE * num_lanes * measurement.seconds_per_lane_step
+        spent_s += last_s
     num_rounds = NUM_FINALS if len(lanes) >= MANY else 1
     finalists = hold_finals(
         measured,
@@ -275,8 +285,8 @@ def _hurry(setup: TrainingSetup) -> TrainingSetup:
     return replace(setup, deadline=setup.deadline.share(BUDGET_SHARE))
 
 
-def _sizes(most: int) -> list[int]:
-    powers = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+def _sizes(most: int, stride: int = 2) -> list[int]:
+    powers = [1 << power for power in range(0, most.bit_length(), stride.bit_length() - 1) if 1 << power <= most]
     return powers if powers[-1] == most else [*powers, most]
 
 
