@@ -216,6 +216,10 @@ def test_a_run_with_a_history_says_so_and_waits_by_it_until_time_is_out() -> Non
     run.tend(250.0)
     assert sum(not is_spot for is_spot in run.markets.values()) == 3, "no time is left for a loss"
     assert run.listener.notes.count(told) == 1
+    run.listener.lanes = make_lanes(*[(1, 4)] * 2)
+    run.tend()
+    fewer = "spot nodes are chosen by odds: 2 instances at once could be had in 2100 of 2200 steps of 30 s (past.json)"
+    assert run.listener.notes.count(fewer) == 1, "as many as are wanted from now on"
 
 
 def test_a_history_that_cannot_be_followed_is_told_and_uniform_progress_goes_on() -> None:

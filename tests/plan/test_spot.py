@@ -8,7 +8,7 @@ import pytest
 
 from headwater.errors import PlanError
 from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
-from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost, choose_ages
+from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, Zone, bound_cost, choose_ages
 from headwater.plan.spot_trials import keep_pace, run_on_traces
 
 STEP_S = 300.0
@@ -51,6 +51,17 @@ def test_whoever_knows_the_odds_pays_less_on_average_than_whoever_keeps_an_even_
         for decide in (follow, policy.decide)
     )
     assert by_odds < evenly
+
+
+@pytest.mark.parametrize(("num_zones", "is_available"), [(1, True), (1, False), (2, True), (2, False)])
+def test_where_everything_is_late_by_the_table_it_is_on_demand(num_zones: int, *, is_available: bool) -> None:
+    odds = [SpotOdds.fit(draw_trace(Random(7), 2000, 0.1, 0.1), STEP_S, choose_ages(num_zones))] * num_zones
+    policy = SpotPolicy(TASK, odds, PRICES)
+    zones = [Zone(is_available=is_available, age_s=0.0)] * num_zones
+    for present in Market:
+        for at_s in (29 * STEP_S, 30 * STEP_S, 90 * STEP_S, 900 * STEP_S):
+            state = SpotState(at_s=at_s, done_s=0.0, present=present, is_available=is_available)
+            assert policy.decide(TASK, state, zones) == (Market.ON_DEMAND, 0)
 
 
 @pytest.mark.parametrize("num_zones", [2, 3])
