@@ -8,7 +8,7 @@ STAMP := $(VENV)/.setup-done
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
 demo test test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql test-slurm check lint types layers examples docs bench fuzz faults clean
+.PHONY: setup demo test test-postgresql test-slurm check lint types layers examples docs images bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ docs: $(STAMP)
 	$(BIN)/codespell
 	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . build/docs
 	$(BIN)/python docs/check_site.py build/docs
+
+# The pictures of the dashboard in the docs, of studies that run now; needs Chromium.
+images: $(STAMP)
+	$(BIN)/python docs/take_images.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/lanes.py

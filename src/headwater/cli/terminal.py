@@ -159,11 +159,11 @@ def name_asker() -> str:
     return f"{user} on {socket.gethostname()}"
 
 
-def show_command(verb: str, study: str, storage: str) -> str:
-    """Write the command line that does this to a study, with the storage only if it goes without saying."""
+def show_command(verb: str, study: str | None, storage: str) -> str:
+    """Write the command line that does this to a study, or to a record; its storage only where that is not usual."""
     usual = os.environ.get(STORAGE_VARIABLE, DEFAULT_STORAGE)
     where = "" if storage == usual else f" --storage {shlex.quote(name_storage(storage))}"
-    return f"headwater {verb} {shlex.quote(study)}{where}"
+    return f"headwater {verb}{'' if study is None else f' {shlex.quote(study)}'}{where}"
 
 
 def name_storage(storage: str) -> str:

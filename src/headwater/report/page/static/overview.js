@@ -111,8 +111,8 @@ export function overviewView(context) {
   }
 
   function usualBest() {
-    // What was the best during the last nine tenths: how it began would flatten the rest.
-    const from = 0.1 * end();
+    // What was the best during the last nine tenths, from the first report on: how it began would flatten the rest.
+    const from = 0.9 * at(study.steps[0]) + 0.1 * end();
     const late = study.steps.filter((step, place) => at(step) >= from || (study.steps[place + 1] && at(study.steps[place + 1]) > from));
     return (late.length ? late : study.steps.slice(-1)).map((step) => step.value);
   }
