@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from random import Random
 from statistics import fmean, stdev
 from typing import TypeAlias
+
+import coordinator_bound
+from coordinator_bound import BoundStage, BoundStudy
 
 from headwater.plan.device_picks import name_devices
 from headwater.plan.fair_shares import StudyDemand, User, share_devices
@@ -56,6 +59,8 @@ NUM_STUDIES = 20
 PER_KIND = 16
 ROUND_S = 30.0
 LOST_S = 5.0
+IDEAL = "the same, work known, changes free"
+"""What `share_kinds` would do if it knew how much work is left, every 10 s, and devices changed hands for nothing."""
 ESTIMATE_ERROR = 0.3
 """How wrong is what a policy believes of the work that is left: the deviation of its logarithm."""
 
@@ -122,12 +127,16 @@ def print_setting(slow: str, load: float, num_seeds: int) -> None:
         bounds.append(find_bound(draw_studies(Random(seed), slow, load), slow))
         for name, policy in POLICIES.items():
             means.setdefault(name, []).append(play(draw_studies(Random(seed), slow, load), slow, policy))
+        known = [replace(study, misjudged=1.0) for study in draw_studies(Random(seed), slow, load)]
+        means.setdefault(IDEAL, []).append(play(known, slow, share_by_end, round_s=10.0, lost_s=0.0))
     for name, found in means.items():
         gains = [fifo / mine for fifo, mine in zip(means["fifo"], found, strict=True)]
         over = fmean(mine / bound for mine, bound in zip(found, bounds, strict=True))
         spread = f" ± {stdev(gains):.2f}" if len(gains) > 1 else ""
         print(f"| {name} | {fmean(found) / 60:.1f} | {fmean(gains):.2f}{spread}, {min(gains):.2f} | {over:.2f} |")
-    print(f"| bound | {fmean(bounds) / 60:.1f} | | 1.00 |")
+    most = [fifo / bound for fifo, bound in zip(means["fifo"], bounds, strict=True)]
+    spread = f" ± {stdev(most):.2f}" if len(most) > 1 else ""
+    print(f"| bound | {fmean(bounds) / 60:.1f} | {fmean(most):.2f}{spread}, {min(most):.2f} | 1.00 |")
     print(f"\ngreedy shares instead of exact ones: gap of {measure_gap(slow, load):.1%} at most, as it says of itself")
 
 
@@ -150,7 +159,9 @@ def draw_studies(rng: Random, slow: str, load: float) -> list[PlayedStudy]:
     return studies
 
 
-def play(studies: list[PlayedStudy], slow: str, policy: Policy) -> float:
+def play(
+    studies: list[PlayedStudy], slow: str, policy: Policy, round_s: float = ROUND_S, lost_s: float = LOST_S
+) -> float:
     """Play it out in rounds; return the mean time from arrival to end."""
     pairs = [(kind, place) for place in range(PER_KIND) for kind in ("V100", slow)]
     market = Market([Device(name=f"{kind}:{place:02}", kind=kind) for kind, place in pairs])
@@ -160,20 +171,27 @@ def play(studies: list[PlayedStudy], slow: str, policy: Policy) -> float:
         active = [study for study in studies if study.end_s is None and study.arrival_s <= now]
         shares = policy(active, market, now)
         for study in active:
-            advance(study, shares.get(study.id, ()), kind_of, now)
-        now += ROUND_S
+            advance(study, shares.get(study.id, ()), kind_of, (now, now + round_s), lost_s)
+        now += round_s
     return fmean((study.end_s or 0.0) - study.arrival_s for study in studies)
 
 
-def advance(study: PlayedStudy, devices: tuple[str, ...], kind_of: Mapping[str, str], now: float) -> None:
+def advance(
+    study: PlayedStudy,
+    devices: tuple[str, ...],
+    kind_of: Mapping[str, str],
+    round_s: tuple[float, float],
+    lost_s: float,
+) -> None:
     """Train for a round on some devices, a trial on each; what has most left has the fastest that is free."""
+    now, until_s = round_s
     held, study.devices = set(study.devices), devices
-    free = [(now + (0.0 if name in held else LOST_S), -study.rates[kind_of[name]]) for name in devices]
+    free = [(now + (0.0 if name in held else lost_s), -study.rates[kind_of[name]]) for name in devices]
     while free and study.end_s is None:
         begin_s = min(free)[0]
-        if begin_s >= now + ROUND_S:
+        if begin_s >= until_s:
             return
-        free, study.trials = train_stage(sorted(free), sorted(study.trials, reverse=True), now + ROUND_S)
+        free, study.trials = train_stage(sorted(free), sorted(study.trials, reverse=True), until_s)
         if study.trials:
             return
         study.stages.pop(0)
@@ -283,15 +301,25 @@ def contend(study: PlayedStudy) -> Contender:
 
 
 def find_bound(studies: Sequence[PlayedStudy], slow: str) -> float:
-    """Return a mean completion that no policy beats: each alone, or all on one device as fast as all, if that is later.
+    """Return a mean completion that no policy beats: by a linear programme, or on one device as fast as all, if later.
 
-    Alone, a stage has the fastest devices that there are for its trials. All together, slow devices are as fast as for
-    the study that they suit best, and the shortest that is left goes first, which is best on one device.
+    There, slow devices are as fast as for the study that they suit best, and the shortest that is left goes first,
+    which is best on one device. Alone, a stage has the fastest devices that there are for its trials.
     """
-    alone = [sum(time_alone(study, count, seconds, slow) for count, seconds in study.stages) for study in studies]
     speed = PER_KIND * (1 + max(study.rates[slow] for study in studies))
     pooled = run_shortest([(study.arrival_s, study.work_left / speed) for study in studies])
-    return max(fmean(alone), pooled)
+    played = [
+        BoundStudy(
+            arrival_s=study.arrival_s,
+            rates=study.rates,
+            stages=[
+                BoundStage(most_devices=count, work=count * seconds, shortest_s=time_alone(study, count, seconds, slow))
+                for count, seconds in study.stages
+            ],
+        )
+        for study in studies
+    ]
+    return max(coordinator_bound.find_bound(played, {"V100": PER_KIND, slow: PER_KIND}), pooled)
 
 
 def time_alone(study: PlayedStudy, count: int, seconds: float, slow: str) -> float:

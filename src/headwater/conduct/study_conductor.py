@@ -103,7 +103,7 @@ class StudyConductor:
     def place(self, idle: Sequence[Device]) -> list[Placement]:
         """Return what these devices are to do now."""
         self.see_devices(idle)
-        return [self._start(work, devices) for work, devices in self._choice.choose(is_running=self.is_running)]
+        return [self._start(work, devices) for work, devices in self._choice.choose(self._running.values())]
 
     def see_devices(self, idle: Sequence[Device]) -> None:
         """Take in which devices are idle."""
@@ -235,13 +235,13 @@ class StudyConductor:
         """The trial and the epoch of the weights that are kept as the best."""
         return self._states.files.kept
 
-    def _find_work(self, rank: Rank | None = None, *, can_measure: bool = True, take: Take = None) -> Work | None:
+    def _find_work(self, rank: Rank | None = None, *, take: Take = None) -> Work | None:
         """Return what an idle device is to do; None while there is nothing, or where the run is to end."""
         if self.ended_early is not None:
             return None
         self._open_more()
         has_time = not self._setup.limits.deadline.is_over
-        take = take or partial(self._waiting.take, rank, has_time=has_time, can_measure=can_measure)
+        take = take or partial(self._waiting.take, rank, has_time=has_time)
         if (work := take()) is None:
             return None
         reason = self.end.find_before(work.groups) if self._has_begun else self.end.stop_reason  # one must report
@@ -327,7 +327,7 @@ class StudyConductor:
         self._progress.advance((event.key, event.group), running.epoch, num_staying)
         running.time_epoch(self._clock())
         self.end.see_epoch(len(event.reports), running.epoch_s)
-        self._flow.see(self._running[event.key], running)
+        self._choice.see(self._running[event.key], running, len(event.reports))
         num_epochs = running.epoch - running.group.lanes[0].start_epoch
         self.end.steps_of_trial = event.num_steps / num_epochs * (self._progress.num_epochs or num_epochs)
 

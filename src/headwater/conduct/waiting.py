@@ -57,6 +57,11 @@ class WaitingLanes:
         """How many lanes wait."""
         return len(self._lanes) + self._num_grouped
 
+    def list_groups(self) -> list[TrialGroup]:
+        """Return the groups that could be taken now."""
+        self._arrange()
+        return [*self._fixed, *self._groups]
+
     def share_among(self, num_devices: int) -> None:
         """Have lanes shared out among so many devices."""
         self.grouper.share_among(num_devices)
