@@ -74,7 +74,7 @@ class Silent:
     def expect(self, num_epochs: int) -> None:
         pass
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Any, capture: Any, *, goes_on: bool) -> None:
         pass
 
     def step(self, num_lanes: int) -> None:

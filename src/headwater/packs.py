@@ -26,7 +26,7 @@ from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
     from headwater.train.streams import DataAccess
-    from headwater.train.trial import Trial
+    from headwater.train.trial import Capture, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +276,14 @@ class _Job:
             return []
         return self._grouper.part(ending) or self._grouper.sort(ending.lanes)[0]
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> list[Decision]:
         """Keep what the lanes report and have learnt; let them go where the unit is to leave."""
         for report in reports:
             history = self.unit.reports[report.number]
             if not history or report.epoch > history[-1].epoch:
                 history.append(report)
             state = capture(report.number)
-            if state is not None:
+            if state.is_whole:
                 self._latest[report.number] = state
         if len(self._latest) == len(self.unit.lanes):
             self.unit.checkpoint = Checkpoint(tuple(self._latest[place] for place in sorted(self._latest)))
@@ -292,7 +292,7 @@ class _Job:
     def expect(self, num_epochs: int) -> None:
         """Take no interest."""
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
         """Take no interest."""
 
     def step(self, num_lanes: int) -> None:

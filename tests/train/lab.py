@@ -13,6 +13,7 @@ from torch import nn
 from headwater.train import Trial
 from headwater.train.engines import LaneState
 from headwater.train.running import TrainingSetup, run_group
+from headwater.train.trial import Capture
 from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 SEED = 5
@@ -37,17 +38,17 @@ class Notebook:
         """Trials that were done before the others of their group."""
         self._decide = decide
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> list[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> list[Decision]:
         self.reports += reports
         captured = {report.number: capture(report.number) for report in reports}
-        self.states |= {number: state for number, state in captured.items() if state is not None}
+        self.states |= {number: state for number, state in captured.items() if state.is_whole}
         return [self._decide(report) for report in reports]
 
     def expect(self, num_epochs: int) -> None:
         self.num_epochs.append(num_epochs)
 
-    def finish(self, numbers: Sequence[int]) -> None:
-        self.done += numbers
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
+        self.done += [report.number for report in reports] if goes_on else []
 
     def step(self, num_lanes: int) -> None:
         self.num_lanes_by_step.append(num_lanes)

@@ -48,7 +48,7 @@ class Told:
         self.events.append(event)
         return self._orders.pop(0) if self._orders and not isinstance(event, Stepped) else None
 
-    def report(self, capture: Callable[[int], LaneState | None] | None = None) -> Sequence[Decision]:
+    def report(self, capture: Callable[[int], LaneState] | None = None) -> Sequence[Decision]:
         reports = [Report(number=number, epoch=1, metrics={"loss": 1.0}) for number in GROUP.numbers]
         return self.group.report(reports, capture or (lambda number: LaneState(1)))
 
@@ -74,14 +74,25 @@ def test_states_are_in_their_place_before_it_is_told_that_they_are(tmp_path: Pat
     assert StateStore(place).load_kept().models[0]["weight"].item() == 4
 
 
-def test_a_function_that_cannot_start_again_saves_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_function_that_cannot_start_again_saves_nothing_but_its_best_weights(tmp_path: Path) -> None:
     told = Told(tmp_path, Order(save=(3,), keep=(3,)))
-    told.report(lambda number: None)
+    told.report(lambda number: LaneState(1, is_whole=False))
     saved = told.events[-1]
     assert isinstance(saved, Saved)
-    assert (saved.epochs, saved.kept) == ({}, {})
+    assert (saved.epochs, saved.kept) == ({}, {3: 1})
     with pytest.raises(StoreError):
         told.states.load(3, 1)
+
+
+def test_trials_that_are_done_are_told_after_their_weights_are_kept(tmp_path: Path) -> None:
+    told = Told(tmp_path, Order(keep=(4,)))
+    reports = [Report(number=4, epoch=2, metrics={"loss": 1.0})]
+    told.group.finish(reports, lambda number: LaneState(2, is_whole=False), goes_on=True)
+    asked, saved, stepped = told.events
+    assert isinstance(asked, Reported)
+    assert isinstance(saved, Saved)
+    assert isinstance(stepped, Stepped)
+    assert (asked.is_over, saved.kept, stepped.done) == (True, {4: 2}, (4,))
 
 
 def test_in_a_pack_every_report_asks_who_joins(tmp_path: Path) -> None:

@@ -64,7 +64,11 @@ class TrialStates:
     def choose_kept(self, ended: Sequence[Report]) -> int | None:
         """Return the best of the trials that end with these reports, if it is the best so far."""
         self._last |= {report.number: report.metrics for report in ended}
-        numbers = [report.number for report in ended if self._merit(report.number)[1] < INFEASIBLE]
+        return self.choose_ended([report.number for report in ended])
+
+    def choose_ended(self, numbers: Sequence[int]) -> int | None:
+        """Return the best of trials that have ended with what they have reported last, if it is the best so far."""
+        numbers = [number for number in numbers if self._merit(number)[1] < INFEASIBLE]
         best = min(numbers, key=lambda number: (self._merit(number), number), default=None)
         return best if best is not None and self._is_best(best) else None
 

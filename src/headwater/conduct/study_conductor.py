@@ -167,6 +167,8 @@ class StudyConductor:
             case Stepped():
                 self._hear_steps(group, event)
                 self._endings.finish(group, event.done)
+            case Reported(is_over=True):
+                return self._trials.judge_end(event.reports)
             case Reported():
                 self._hear_steps(group, event)
                 return self._hear_reports(group, event)
@@ -350,7 +352,7 @@ class StudyConductor:
             self._trials.commit(group.judgement, event)
             group.judgement = None
         else:
-            self._states.take_saved(event)
+            self._states.take_saved(self._states.leave_out_overtaken(event))
         loners, group.loners = self._trials.reopen(group.loners), []
         if group.regrouping is None:
             self._waiting.add_groups([TrialGroup(lanes=(lane,)) for lane in loners])
@@ -368,8 +370,7 @@ class StudyConductor:
         ending = replace(event.ending, lanes=group.select(event.numbers))
         self._log.charge(event.numbers, event.seconds)
         if ending.outcome in (Outcome.DONE, Outcome.RAISED):
-            seconds = self._waiting.grouper.seconds_alone(group.group.lanes[0])
-            self._progress.count_alone(ending.num_lane_steps, seconds)
+            self._progress.count_alone(ending.num_lane_steps, self._waiting.grouper.seconds_alone(group.group.lanes[0]))
         self._endings.conclude(ending, running.is_pack)
         self._record_learnt(event.ways, is_new=ending.question is not None)
         order = self._find_mates(running)

@@ -12,7 +12,7 @@ from headwater.conduct.saving import TrialStates
 from headwater.conduct.standings import explain_lack
 from headwater.errors import StoreError, StudyError
 from headwater.search import Dropping, Searcher
-from headwater.trials import Decision, Lane, Report, Saved, Segment, Status, TrialRecord
+from headwater.trials import Decision, Lane, Order, Report, Saved, Segment, Status, TrialRecord
 
 COPY = "copy: "
 """Begins the key of the fact that says which trial, at which epoch, a trial is a copy of."""
@@ -125,7 +125,7 @@ class StudyTrials:
             judged = [report for report in judged if report.number not in errors]
         self._log.progress.see(judged)
         self._states.see(judged)
-        has_ended = epoch >= self.num_epochs
+        has_ended = 0 < self.num_epochs <= epoch  # else it is told when the function ends
         ended = [one for one in judged if has_ended or (one.number in leaving and leaving[one.number].is_final)]
         judgement = Judgement(
             numbers=tuple(report.number for report in reports),
@@ -138,6 +138,12 @@ class StudyTrials:
         if judgement.awaits_states:  # until then the group can be lost, and report the same again
             self._decided |= {number: (epoch, status) for number, status in statuses.items()}
         return judgement
+
+    def judge_end(self, reports: Sequence[Report]) -> Order:
+        """Decide whose weights are kept of trials whose function has come to its end after these reports."""
+        known = [one.number for one in reports if one.epoch == self.epoch_of(one.number)]
+        kept = self._states.choose_ended(known)
+        return Order(keep=() if kept is None else (kept,))
 
     def commit(self, judgement: Judgement, saved: Saved | None = None) -> None:
         """Record what was reported and decided, and tell everybody; the states that go with it are there already."""

@@ -10,8 +10,8 @@ from torch.utils.hooks import RemovableHandle
 
 from headwater.errors import LanesLeave
 from headwater.scale.checks import mean_size, note_sizes
-from headwater.train.engines import LaneState
 from headwater.train.running import TrainingSetup, run_group
+from headwater.train.trial import Capture
 from headwater.trials import Decision, Lane, Outcome, Report, TrialGroup
 
 MOST_STEPS = 3
@@ -75,7 +75,7 @@ class _Watch:
         """Note it."""
         self.num_epochs = num_epochs
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
         """Take no interest."""
 
     def step(self, num_lanes: int) -> None:
@@ -87,7 +87,7 @@ class _Watch:
         if all(self.sizes.values()) or self._num_steps == MOST_STEPS or self._is_over():
             raise LanesLeave
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Go on, unless the function takes no steps at all."""
         return [Decision.CONTINUE if self._num_steps else Decision.STOP] * len(reports)
 

@@ -49,6 +49,8 @@ class LaneState:
     num_passes: list[int] = field(default_factory=list)
     bests: list[dict[str, Any]] = field(default_factory=list)
     """The best weights of each model with their value and epoch, where the function has named any."""
+    is_whole: bool = True
+    """Whether the function could start again from here; else it only holds what was learnt by now."""
     is_inherited: bool = False
     """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
 

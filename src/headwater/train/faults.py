@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from headwater.errors import RanksLostError, RunFault, TrialError
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.train.engines import LaneState
-from headwater.train.trial import Control
+from headwater.train.trial import Capture, Control
 from headwater.trials import Decision, Report
 
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal|exited unexpectedly)")
@@ -30,10 +30,10 @@ class GuardedControl:
         self._own: Exception | None = None
         """What copying a state raised: the trial's own optimizers and schedulers are asked for it."""
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Hand reports in."""
 
-        def capture_own(number: int) -> LaneState | None:
+        def capture_own(number: int) -> LaneState:
             try:
                 return capture(number)
             except Exception as cause:
@@ -48,10 +48,10 @@ class GuardedControl:
         with self._guarding():
             self._control.expect(num_epochs)
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
         """Say that trials have come to their end."""
         with self._guarding():
-            self._control.finish(numbers)
+            self._control.finish(reports, capture, goes_on=goes_on)
 
     def step(self, num_lanes: int) -> None:
         """Say that a step was done."""

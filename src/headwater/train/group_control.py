@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from headwater.train.engines import LaneState
 from headwater.train.state_store import LaneStates
+from headwater.train.trial import Capture
 from headwater.trials import (
     ChosenWay,
     Decision,
@@ -27,8 +27,6 @@ from headwater.trials import (
 
 Tell: TypeAlias = Callable[[Event], Order | None]
 """Takes what happened, and returns what is to be done about it."""
-Capture: TypeAlias = Callable[[int], LaneState | None]
-"""Copies the state of a lane, where the function could start again there."""
 
 STEPS_EVERY_S = 0.1
 """So often is it told how many steps were taken."""
@@ -87,9 +85,17 @@ class GroupControl:
         """Pass on how many epochs there will be, with what is told next."""
         self._num_epochs = num_epochs
 
-    def finish(self, numbers: Sequence[int]) -> None:
-        """Tell which trials are done."""
-        self._tell_steps(tuple(numbers))
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
+        """Ask whether weights of trials that are done are kept, and tell that they are done where others go on."""
+        if reports:
+            again = Reported(
+                key=self._key, group=self.group.key, reports=tuple(reports), num_steps=0, seconds=0.0, is_over=True
+            )
+            order = self._tell(again)
+            if order is not None and order.keep:
+                self._tell(self._save(order, capture))
+        if goes_on:
+            self._tell_steps(tuple(report.number for report in reports))
 
     def step(self, num_lanes: int) -> None:
         """Count a step."""
@@ -127,14 +133,14 @@ class GroupControl:
         begin = time.perf_counter()
         saved: dict[int, int] = {}
         for number in order.save:
-            if (state := capture(number)) is not None:
+            if (state := capture(number)).is_whole:
                 self._states.put(number, state)
                 saved[number] = state.epoch
         kept: dict[int, int] = {}
         for number in order.keep:
-            if (best := capture(number)) is not None:
-                self._states.keep(number, best)
-                kept[number] = best.epoch
+            best = capture(number)
+            self._states.keep(number, best)
+            kept[number] = best.epoch
         if saved or kept:
             self._states.flush()
         seconds = time.perf_counter() - begin

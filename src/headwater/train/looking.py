@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from headwater.errors import CannotScaleError, LanesLeave, WidthsWanted
 from headwater.scale.places import Structure, describe_change, structure_of
 from headwater.space.configuration import freeze
-from headwater.train.engines import LaneState, ModelSource, PlainEngine
+from headwater.train.engines import ModelSource, PlainEngine
 from headwater.train.scaling import Scaling
 from headwater.train.seeding import seed_everything
-from headwater.train.trial import Trial
+from headwater.train.trial import Capture, Trial
 from headwater.trials import Decision, Lane, Report
 
 
@@ -60,14 +60,14 @@ def look_at_widths(
 class EndAtOnce:
     """Ends the function at its first report."""
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Stop."""
         return [Decision.STOP] * len(reports)
 
     def expect(self, num_epochs: int) -> None:
         """Take no interest."""
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
         """Take no interest."""
 
     def step(self, num_lanes: int) -> None:

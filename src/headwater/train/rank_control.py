@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headwater.errors import LanesLeave, TrialError
-from headwater.train.engines import LaneState
 from headwater.train.ranks import RankGroup
-from headwater.train.trial import Control
+from headwater.train.trial import Capture, Control
 from headwater.trials import Decision, Report
 
 
@@ -18,7 +17,7 @@ class RankControl:
         self._control = control
         self._group = group
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Hand in rank 0's numbers, which are the same everywhere, and its state.
 
         Raises:
@@ -38,7 +37,7 @@ class RankControl:
             raise LanesLeave
         return [list(Decision)[code]]
 
-    def _ask(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def _ask(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         code = -1
         try:
             decisions = self._control.report(reports, capture)
@@ -52,10 +51,10 @@ class RankControl:
         if self._group.rank == 0:
             self._control.expect(num_epochs)
 
-    def finish(self, numbers: Sequence[int]) -> None:
-        """Tell it once."""
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
+        """Tell it once; weights are the same everywhere."""
         if self._group.rank == 0:
-            self._control.finish(numbers)
+            self._control.finish(reports, capture, goes_on=goes_on)
 
     def step(self, num_lanes: int) -> None:
         """Count it once."""

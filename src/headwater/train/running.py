@@ -218,6 +218,7 @@ def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) ->
     try:
         with engine.running(setup.function):
             trial.take_answer(setup.function(trial), setup.metric)
+            trial.finish()
     except (LanesLeave, LanesPart):
         pass
     except CannotFuseError as cause:

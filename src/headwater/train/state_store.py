@@ -81,7 +81,8 @@ class StateStore:
         """
         if self._place.kept is None:
             raise StoreError(
-                "no weights were kept: they are where the training function counts its epochs by trial.epochs(...)"
+                "no weights were kept: no trial has come to its end; on the way there they are kept where the "
+                "training function counts its epochs by trial.epochs(...)"
             )
         number, epoch = self._place.kept
         state = self._read(name_kept(number, epoch), number)

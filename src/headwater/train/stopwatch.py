@@ -8,7 +8,7 @@ from typing import Self
 
 from headwater.errors import LanesLeave
 from headwater.fuse.strategies import read_clock
-from headwater.train.engines import LaneState
+from headwater.train.trial import Capture
 from headwater.trials import Decision, Report
 
 NUM_WARM_UP = 2
@@ -82,7 +82,7 @@ class Stopwatch:
         """Note it for whoever asks; a few steps are enough."""
         self.num_epochs = num_epochs
 
-    def finish(self, numbers: Sequence[int]) -> None:
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
         """Take no interest."""
 
     def step(self, num_lanes: int) -> None:
@@ -98,7 +98,7 @@ class Stopwatch:
             self.was_cut = True
             raise LanesLeave
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Go on, unless the function takes no steps at all."""
         self._has_reported = True
         return [Decision.CONTINUE if self._times else Decision.STOP] * len(reports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakMethod
 
 import torch
@@ -26,6 +26,8 @@ from headwater.train.streams import DataAccess, LoneAccess, Stream, open_stream
 from headwater.trials import Decision, Lane, Report
 from headwater.trials.joint_numbers import split_number
 
+Capture: TypeAlias = Callable[[int], LaneState]
+"""Copies the state of a trial."""
 Model = TypeVar("Model", bound=nn.Module)
 Answer = TypeVar("Answer")
 
@@ -33,17 +35,17 @@ Answer = TypeVar("Answer")
 class Control(Protocol):
     """Who decides at a report what becomes of each lane, and who counts steps."""
 
-    def report(self, reports: Sequence[Report], capture: Callable[[int], LaneState | None]) -> Sequence[Decision]:
+    def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
         """Take the reports of all lanes; `capture(number)` copies a trial's state before its lane goes.
 
-        There is none to copy where the function counts its epochs by itself: it could not start in the middle.
+        It is not whole where the function counts its epochs by itself: it could not start in the middle.
         """
 
     def expect(self, num_epochs: int) -> None:
         """Learn how many epochs the function is going to train."""
 
-    def finish(self, numbers: Sequence[int]) -> None:
-        """Learn that the function has come to its end for these trials, while others go on in it."""
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
+        """Learn that the function has come to its end for the trials of these last reports; for others it may go on."""
 
     def step(self, num_lanes: int) -> None:
         """Learn that an optimizer step was done for this many lanes."""
@@ -93,6 +95,7 @@ class Trial:
         self._steps_of_epoch: float | None = None
         """How many there were in an epoch, once there was one."""
         self._streams: list[Stream] = []
+        self._reports: dict[int, Report] = {}
         self._bests = BestWeights(engine, states, len(lanes))
         self._counts = {"models": 0, "optimizers": 0, "schedulers": 0}
 
@@ -263,8 +266,19 @@ class Trial:
 
     def finish_lanes(self, places: Sequence[int]) -> None:
         """Let lanes go for which the function has come to its end, while it goes on for others."""
-        self._control.finish([self._lanes[place].number for place in places])
+        self._finish(places, goes_on=True)
         self._keep([place for place in range(len(self._lanes)) if place not in places])
+
+    def finish(self) -> None:
+        """Say that the function has come to its end, unless that is known from its last report."""
+        is_known = self._uses_epochs and self._last_report >= self._first_epoch + (self._num_epochs or 0)
+        if not is_known:
+            with torch.inference_mode(False):
+                self._finish(range(len(self._lanes)), goes_on=False)
+
+    def _finish(self, places: Sequence[int], *, goes_on: bool) -> None:
+        reports = [self._reports[number] for place in places if (number := self._lanes[place].number) in self._reports]
+        self._control.finish(reports, lambda number: self._capture(number, self._last_report), goes_on=goes_on)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -308,6 +322,7 @@ class Trial:
             )
             for place, lane in enumerate(self._lanes)
         ]
+        self._reports = {report.number: report for report in reports}
         decisions = self._control.report(reports, lambda number: self._capture(number, epoch))
         self._keep([place for place, decision in enumerate(decisions) if decision is Decision.CONTINUE])
 
@@ -320,13 +335,12 @@ class Trial:
         self._engine.narrow(places)
         self._bests.narrow(places)
 
-    def _capture(self, number: int, epoch: int) -> LaneState | None:
-        """Copy a lane's state, where the function could start again there: at the one report of an epoch, all read."""
+    def _capture(self, number: int, epoch: int) -> LaneState:
+        """Copy a lane's state; the function could start again at the one report of an epoch, with all read."""
         is_between = self._is_in_epoch and epoch == self._epoch + 1
-        if not is_between or any(stream.num_open for stream in self._streams):
-            return None
         place = [lane.number for lane in self._lanes].index(number)
         state = self._engine.capture(place, epoch)
+        state.is_whole = is_between and not any(stream.num_open for stream in self._streams)
         state.bests = self._bests.take(place)
         state.num_passes = [stream.num_passes for stream in self._streams]
         return state

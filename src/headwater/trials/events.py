@@ -68,6 +68,8 @@ class Reported(GroupEvent):
     """How long it trained since its last report."""
     num_lane_steps: int = 0
     """As for `Stepped`: since it was told last."""
+    is_over: bool = False
+    """Whether they are told once more, since the function has come to its end; the order says whose weights to keep."""
     num_epochs: int = 0
     """How many epochs its function has said that it trains; 0 while it has not."""
 
