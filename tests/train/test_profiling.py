@@ -15,6 +15,7 @@ from torch import nn
 
 from headwater.errors import LanesLeave
 from headwater.train import Trial, group_sizes, profiling
+from headwater.train.engines import LaneState
 from headwater.train.profiling import (
     NUM_FINALS,
     _would_not_fit,
@@ -385,7 +386,7 @@ def test_the_stopwatch_waits_so_long_at_most_for_the_end_of_an_epoch(epoch_s: fl
     def train() -> None:
         for step in range(1, 1000):
             if step == 50:
-                watch.report([Report(number=0, epoch=1, metrics={})], lambda number: None)
+                watch.report([Report(number=0, epoch=1, metrics={})], lambda number: LaneState(1))
             watch.step(1)
 
     with pytest.raises(LanesLeave):
