@@ -113,28 +113,7 @@ def test_a_generator_of_the_users_own_is_shared_too() -> None:
     Agreement().check(program, chances())
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda p: torch.poisson(p * 5),
-        lambda p: distributions.Gamma(p + 0.1, 1.0).rsample(),
-        lambda p: distributions.Dirichlet(p + 0.1).rsample(),
-    ],
-    ids=["poisson", "gamma", "dirichlet"],
-)
-def test_lanes_draw_on_from_their_own_places_after_they_have_drawn_differently_many(
-    draw: Callable[[Tensor], Any],
-) -> None:
-    def program(p: Tensor) -> Any:
-        first = draw(p)
-        further = torch.rand(3), F.dropout(p, 0.5), torch.zeros(2).normal_(), torch.randperm(4), draw(p)
-        torch.manual_seed(9)  # where all stand in one place again
-        return first, *further
-
-    Agreement().check(program, chances())
-
-
-def test_other_draws_whose_number_depends_on_the_lane_are_refused() -> None:
+def test_draws_whose_number_depends_on_the_lane_are_refused() -> None:
     with make_mode(3), pytest.raises(CannotFuseError, match="how many random numbers"):
         F.rrelu(lanes_of(chances()) - 0.5, training=True)
 
