@@ -82,10 +82,11 @@ class Settled(Callback):
 
 
 class Noting:
-    """A conductor that passes everything on to another, and notes on how many devices each study is placed."""
+    """A conductor that passes everything on to another, and notes what is placed, and on how many devices."""
 
-    def __init__(self, conductor: Conductor, placed: dict[str, list[int]]) -> None:
+    def __init__(self, conductor: Conductor, placed: dict[str, list[int]], order: list[str]) -> None:
         self._placed = placed
+        self._order = order
         self.brief: Callable[[str], Brief] = conductor.brief
         self.hear: Callable[[Event], Order | None] = conductor.hear
         self.regroup, self.foresee = conductor.regroup, conductor.foresee
@@ -97,6 +98,7 @@ class Noting:
         placements = self._place(idle)
         for placement in placements:
             self._placed.setdefault(placement.study, []).append(len(placement.devices))
+            self._order.append(placement.study)
         return placements
 
 
@@ -106,9 +108,10 @@ class NotingExecutor(StayingExecutor):
     def __init__(self) -> None:
         super().__init__(hw.ProcessExecutor(2))
         self.placed: dict[str, list[int]] = {}
+        self.order: list[str] = []
 
     def run(self, conductor: Conductor) -> None:
-        super().run(Noting(conductor, self.placed))
+        super().run(Noting(conductor, self.placed, self.order))
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +190,27 @@ def test_the_target_of_a_better_trial_starts_while_the_ranking_is_checked(
     assert [epoch for place, epoch in trained if place == 0] == [0]
     assert [epoch for place, epoch in trained if place == LAST] == list(range(NUM_EPOCHS))
     assert f"eager transfer: the target had started with trial {LAST} before it was settled" in read_notes(tmp_path)
+
+
+def train_by_place(trial: hw.Trial) -> None:
+    model = trial.prepare_model(nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 3)).double())
+    for _ in trial.epochs(2):
+        model(INPUTS)
+        trial.report(loss=trial.config["place"] + 1.0)
+
+
+def test_the_target_goes_before_lanes_that_wait_where_it_is_most_likely_settled(
+    workers: NotingExecutor, tmp_path: Path
+) -> None:
+    workers.order.clear()
+    study = hw.Study(
+        train_by_place, space={"place": hw.grid(list(range(64)))}, metric="loss", storage=tmp_path / "s.db", name="s",
+        executor=workers, lanes=16, packing=None, surrogate=SURROGATE, compile=False,
+    )  # fmt: skip
+    result = study.run()
+    assert result.target is not None
+    assert result.target.config == {"place": 0}
+    assert "s" in workers.order[workers.order.index("s.target-0") :]
 
 
 def test_a_search_that_comes_to_nothing_is_told_and_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from headwater.conduct.eager_target import EagerChoice
 from headwater.store import StudyInfo, open_store
-from headwater.trials import Lane, Objective, Report, Status
+from headwater.trials import Lane, Objective, Report, Status, TrialRecord
 
 
 def make_choice(num_trials: int | None = 4, share: float = 0.5, mode: str = "min") -> EagerChoice:
@@ -55,6 +56,68 @@ def test_a_trial_that_was_not_trained_to_its_end_counts_as_ended_but_is_never_ta
     assert choice.find() is None
     end(choice, 2, 0.9)
     assert choice.find() == (2, {"lr": 2})
+
+
+def train_many(losses: Sequence[float], *, wobble: float) -> EagerChoice:
+    """Return a choice among trials of two epochs, the last of which moves each of them up or down."""
+    choice = EagerChoice(Objective("loss", "min"), len(losses), 0.5)
+    choice.on_start([Lane(number=number, config={"lr": number}, seed=0) for number in range(len(losses))])
+    for number, loss in enumerate(losses):
+        before = loss + 0.1 + (wobble if number % 2 else -wobble)
+        choice.on_reports([Report(number=number, epoch=1, metrics={"loss": before})])
+        end(choice, number, loss)
+    return choice
+
+
+def records_of(losses: Sequence[float], *, wobble: float) -> list[TrialRecord]:
+    trials = [
+        TrialRecord(
+            number=number,
+            config={"lr": number},
+            status=Status.COMPLETED,
+            history=(
+                Report(number=number, epoch=1, metrics={"loss": loss + 0.1 + (wobble if number % 2 else -wobble)}),
+                Report(number=number, epoch=2, metrics={"loss": loss}),
+            ),
+        )
+        for number, loss in enumerate(losses)
+    ]
+    return sorted(trials, key=lambda trial: trial.value("loss"))
+
+
+@pytest.mark.parametrize(("wobble", "chosen"), [(0.02, 7), (0.005, 55)])
+def test_a_later_trial_replaces_the_best_of_the_first_only_where_it_is_better_by_more_than_chance(
+    wobble: float, chosen: int
+) -> None:
+    losses = [0.5 + number / 100 for number in range(64)]
+    losses[7], losses[55] = 0.4, 0.39
+    choice = train_many(losses, wobble=wobble)
+    assert choice.is_likely
+    assert choice.find() == (chosen, {"lr": chosen})
+    ranked = records_of(losses, wobble=wobble)
+    arranged = choice.arrange(ranked)
+    assert arranged[0].number == chosen
+    assert sorted(trial.number for trial in arranged) == list(range(64))
+    assert ("trial 55 came later" in choice.explain(chosen)) == (chosen == 7)
+
+
+def test_what_a_few_trials_show_is_not_taken_for_chance() -> None:
+    losses = [0.5, 0.4, 0.6, 0.39]
+    choice = train_many(losses, wobble=0.1)
+    assert not choice.is_likely
+    assert choice.find() == (3, {"lr": 3})
+    assert choice.arrange(records_of(losses, wobble=0.1))[0].number == 3
+
+
+def test_a_search_that_stops_trials_or_has_not_proposed_all_may_still_find_better_ones() -> None:
+    choice = train_many([0.5] * 40, wobble=0.1)
+    choice.on_end(3, Status.STOPPED)
+    assert not choice.is_likely
+    some = EagerChoice(Objective("loss", "min"), 80, 0.5)
+    some.on_start([Lane(number=number, config={}, seed=0) for number in range(60)])
+    for number in range(50):
+        end(some, number, 0.5)
+    assert not some.is_likely
 
 
 def test_what_is_not_finite_is_never_taken() -> None:

@@ -99,6 +99,7 @@ class TransferConductor:
         self._awaited = frozenset()
         while left and self._active is not None:
             start = self._place_start(left)
+            start += self._place_ahead(left[len(start) :])
             placements, left = placements + start, left[len(start) :]
             found = self._place_one(self._conductor_of(self._active), left)
             placements += found
@@ -318,6 +319,11 @@ class TransferConductor:
             self._target = self._open(wanted)
         return self._place_one(self._target.conductor, self._choose_one(idle)) if self._target is not None else []
 
+    def _place_ahead(self, idle: Sequence[Device]) -> list[Placement]:
+        """Have the target go before lanes that wait where it is most likely settled: nothing else takes so long."""
+        is_due = self._is_searching and self._steps.eager.is_likely and len(self._known) > 1
+        return self._place_target(idle[:1]) if is_due else []
+
     def _choose_one(self, idle: Sequence[Device]) -> Sequence[Device]:
         """Return the device that the target is to have ahead of time: the fastest, or the slowest if others wait."""
         if not isinstance(self._active, Stage) or len(idle) < 2:
@@ -327,7 +333,7 @@ class TransferConductor:
 
     def _reconsider(self, target: Stage) -> None:
         """Have a target that trains ahead of time leave where lanes wait for its device, or where another is wanted."""
-        if self._is_searching and self._active_waits:
+        if self._is_searching and self._active_waits and not self._steps.eager.is_likely:
             target.conductor.regroup()
         elif self._num_starts < MOST_STARTS:
             wanted = self._steps.find_eager_target()

@@ -79,9 +79,11 @@ class TransferSteps:
         self._left_out: list[str] = []
         self._times: dict[int, TrainingTime | None] = {}
         self._retuned = setup.surrogate.retuned_keys(list(setup.brief.space.domains))
-        share = setup.surrogate.eager if self._can_be_eager else 1.0
         known = [number for number in (setup.limits.num_trials, self._space.size) if number is not None]
-        self._eager = EagerChoice(setup.objective, min(known, default=None), share)
+        self.eager = EagerChoice(
+            setup.objective, min(known, default=None), setup.surrogate.eager, may_start=self._can_be_eager
+        )
+        """Which trial the target could start with."""
         self.start_measuring: Measuring | None = None
         """The look at first steps, which the search need not wait for where there are other devices."""
         self._start = StartCheck()
@@ -101,7 +103,7 @@ class TransferSteps:
             self._spec(self._scale, self._setup.name, limits),
             lanes=self._setup.lanes,
             is_new=self._setup.is_new,
-            listeners=(self._eager,),
+            listeners=(self.eager,),
         )
         self.name = search.study
         self._num_lanes = max((profile.num_lanes for profile in search.profiles), default=1)
@@ -114,13 +116,13 @@ class TransferSteps:
 
     def find_eager_target(self) -> StageSpec | None:
         """Return the target that could start now, while other stages run; None where it is too early or too late."""
-        found = None if self._has_settled else self._eager.find()
+        found = None if self._has_settled else self.eager.find()
         if found is None or not self._time.fits:
             return None
         number, config = found
         if number not in self._started:
             self._started.append(number)
-        self.name = self.name or self._eager.name
+        self.name = self.name or self.eager.name
         return replace(self._spec_target(number, [config]), is_watched=False)
 
     def record_spending(self, spending: Spending) -> None:
@@ -140,7 +142,7 @@ class TransferSteps:
 
     def _finish(self, search: Result) -> Steps[Result]:
         """Do what comes after the search, as far as there is time."""
-        ranked = order_by_merit(search.ranked)
+        ranked = self.eager.arrange(order_by_merit(search.ranked))
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
         best, trust = yield from RankingCheck(search, self._surrogate, self, self._tell).settle(ranked, self._scale)
@@ -215,7 +217,7 @@ class TransferSteps:
         the best configurations are targets then as fit beside one another.
         """
         configs = self._record.read_configs(self._name_target(best.number))
-        self._tell(f"the target trains with the configuration of trial {best.number}")
+        self._tell(self.eager.explain(best.number))
         if not configs and self._retuned:
             configs = self._choose_values(best)
         elif not configs:

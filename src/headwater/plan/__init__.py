@@ -1,6 +1,13 @@
 """Where and how trials run, as pure functions of values."""
 
-from headwater.plan.agreement import correlate_ranks, measure_trust, order_by_merit, spread_over
+from headwater.plan.agreement import (
+    Standing,
+    choose_early,
+    correlate_ranks,
+    measure_trust,
+    order_by_merit,
+    spread_over,
+)
 from headwater.plan.grouping import (
     bucket_lanes,
     cut_alike,
@@ -35,7 +42,9 @@ __all__ = [
     "Fits",
     "PackCost",
     "Packing",
+    "Standing",
     "bucket_lanes",
+    "choose_early",
     "choose_num_lanes",
     "correlate_ranks",
     "count_wanted",

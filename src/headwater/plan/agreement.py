@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
 
 from headwater.trials import Status, TrialRecord, Trust
 
 _Z_95 = 1.96
 _SPREAD = 1.06
 """Of Fisher's transform of a rank correlation, times the root of n - 3 (Fieller, Hartley and Pearson, 1957)."""
+FEWEST_CHANGES = 8
+"""By fewer trials it is not said what is chance."""
+
+
+class Standing(NamedTuple):
+    """How a trial that came to its end stands."""
+
+    number: int
+    score: float
+    """Its last value, less is better."""
+    change: float
+    """What the last epoch has changed; NaN where there was one only."""
 
 
 def measure_trust(scale: int, other_scale: int, values: Sequence[tuple[float, float]]) -> Trust:
@@ -37,6 +51,22 @@ def order_by_merit(ranked: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
     whole = [trial for trial in ranked if trial.status is Status.COMPLETED]
     cut = [trial for trial in ranked if trial.status is not Status.COMPLETED]
     return *whole, *sorted(cut, key=lambda trial: -trial.epochs)
+
+
+def choose_early(standings: Sequence[Standing], num_early: float) -> int:
+    """Return the best of the first trials where no later one is better by more than chance; else the best of all.
+
+    So a target that starts with it before the search is over hardly ever starts in vain. What is chance is seen in the
+    last epoch: by how much it moved the best quarter of the trials, up and down from what it moved most of them.
+    """
+    ranked = sorted(standings, key=lambda one: (one.score, one.number))
+    changes = [one.change for one in ranked[: len(ranked) // 4] if math.isfinite(one.change)]
+    early = next((one for one in ranked if one.number < num_early), ranked[0])
+    if len(changes) < FEWEST_CHANGES:
+        return ranked[0].number
+    usual = median(changes)
+    chance = median(abs(change - usual) for change in changes)
+    return early.number if early.score - ranked[0].score <= chance else ranked[0].number
 
 
 def spread_over(count: int, num_items: int) -> list[int]:

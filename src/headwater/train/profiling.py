@@ -79,7 +79,9 @@ SHORT_STEP_S = 0.03
 CLEAR = 1.5
 """Where a size at a glance is so many times faster than one lane, larger ones are taken for better."""
 REACH = 8
-"""So many times larger ones at most."""
+"""So many times larger ones at most,"""
+MOST_UNSEEN = 64
+"""and no more lanes than this that were not measured."""
 STARTED = 32
 """What is too short to measure simply starts with so many lanes at most."""
 
@@ -152,7 +154,8 @@ def _glance(
         return Profile(num_lanes=min(len(lanes), REACH * size), reason=reason, measurements=(alone, found)), None
     profile = _conclude(setup, {1: alone, size: found}, None)
     is_clear = profile.num_lanes > 1 and found.computing_s * CLEAR <= alone.computing_s
-    return replace(profile, num_lanes=min(len(lanes), REACH * size) if is_clear else profile.num_lanes), None
+    most = max(size, min(REACH * size, MOST_UNSEEN))
+    return replace(profile, num_lanes=min(len(lanes), most) if is_clear else profile.num_lanes), None
 
 
 def _look_again(
