@@ -148,7 +148,7 @@ class Flow:
         else:
             seats = cut_names(names, widths)
         taken = {name for seat in seats for name in seat}
-        self.idle = [name for name in names if name not in taken] if taken else names
+        self.idle = [name for name in names if name not in taken]
         return seats
 
     def decide(self, placement: RunningPlacement, running: RunningGroup, num_waiting: int) -> Regrouping | None:
@@ -160,12 +160,12 @@ class Flow:
         is_asked = is_wide or (num_idle > 0 and not num_waiting)  # where others wait, only who has several gives back
         if self._policy not in (Policy.OURS, Policy.FLUID) or not is_asked:
             return None
-        mine = self._time(placement)
-        if mine is None:
+        if (mine := self._time(placement)) is None:
             return None
-        self._times[placement.placement.key] = running, mine, self._clock()
+        now_s = self._clock()
+        self._times[placement.placement.key] = running, mine, now_s
         standing = (self._times[key] for key in sorted(self._times))
-        times = [time.age(self._clock() - at_s) for other, time, at_s in standing if other.regrouping is None]
+        times = [time.age(now_s - at_s) for other, time, at_s in standing if other.regrouping is None]
         if num_waiting:
             moves = choose_narrowed(times, num_waiting, self.surface)
             move = next((move for move in moves if move.key == mine.key), None)

@@ -307,7 +307,7 @@ class Grouper:
 
     def kind_of(self, lane: Lane) -> Key:
         """Return what kind of trial a lane trains: those of one kind cost the same."""
-        return kind_of(lane, list(self._recipes.values()))
+        return kind_of(lane, list(self._recipes.values())) if self._recipes else ()
 
     def _learn(self, question: Question, lanes: Sequence[Lane], stuck: bool = True) -> None:
         """Remember what parts lanes; lanes that are stuck, for what they agree on parts them still, train apart."""

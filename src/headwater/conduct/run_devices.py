@@ -48,8 +48,10 @@ class RunDevices:
         if idle is self._last_idle and isinstance(idle, tuple):
             return False
         self._last_idle, self.idle = idle, list(map(NAME, idle))
-        self.lent |= {device.name: device for device in idle if device.is_ephemeral}
-        if self.names.issuperset(self.idle):
+        is_known = self.names.issuperset(self.idle)
+        if self.lent or not is_known:
+            self.lent |= {device.name: device for device in idle if device.is_ephemeral}
+        if is_known:
             return False
         self.names.update(self.idle)
         self.kinds |= {device.name: device.kind for device in idle}

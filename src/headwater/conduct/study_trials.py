@@ -64,6 +64,8 @@ class StudyTrials:
         self.num_epochs = 0
         """How many epochs a trial trains, as far as its function has said so."""
         self._searcher = searcher
+        self._awaits_end = False
+        """Whether the searcher has nothing to propose before a segment ends."""
         self._take_dropped = searcher.take_dropped if isinstance(searcher, Dropping) else tuple
         self._limits = limits
         self._log = log
@@ -178,9 +180,10 @@ class StudyTrials:
 
     def _propose(self, num_waiting: int) -> Sequence[Segment]:
         """Return new segments, and let go of what the searcher will not come back to."""
-        if 2 * num_waiting > OPENED_AHEAD:
+        if self._awaits_end or 2 * num_waiting > OPENED_AHEAD:
             return ()
         segments = self._searcher.propose(OPENED_AHEAD - num_waiting)
+        self._awaits_end = not segments
         dropped: Sequence[int] = self._take_dropped()
         moves = [self._log.move(number, Status.STOPPED, self.epoch_of) for number in dropped]
         self._recorder.write(transitions=moves)
@@ -299,6 +302,7 @@ class StudyTrials:
     def _end(self, number: int, status: Status) -> None:
         self._standing.discard(number)
         self._searcher.finish(number, status)
+        self._awaits_end = False
         if status is Status.FAILED:  # whatever it reported before
             self._states.fail(number)
         if status.is_final:

@@ -113,6 +113,9 @@ class WorkChoice:
         while num_left > 0 and (work := self._find_work(rank)) is not None:
             works.append(work)
             num_left -= num_left if self._spreads else self._flow.find_width(work)
+        if not works:
+            self._flow.idle = names
+            return []
         return list(zip(works, self._flow.seat(works, names, spreads=self._spreads), strict=True))
 
     def _find_fitting(self, device: Device, unfit: list[Work], take_paying: Take) -> Work | None:

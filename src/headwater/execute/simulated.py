@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from typing import TypeAlias
@@ -149,7 +149,7 @@ class SimulatedExecutor:
             if url not in self._folders:
                 self._folders[url] = Folder(url)
             plan = SimulatedPlacement(placement, brief, kind, self._curve, self._times, self._folders[url])
-            running = _Running(placement, plan.play())
+            running = _Running(placement, plan.play(self.clock))
             self._idle_now = None
             for name in placement.devices:
                 self._busy[name] = self._idle.pop(name), running
@@ -169,10 +169,10 @@ class SimulatedExecutor:
             if not isinstance(wanted, Event):
                 self._schedule(self.clock() + wanted, running)
                 return
-            answer = self._tell(wanted, running, conductor)
+            answer = self._tell(wanted, conductor)
 
-    def _tell(self, event: Event, running: _Running, conductor: Conductor) -> Order | None:
-        order = conductor.hear(replace(event, device=running.placement.devices[0], time_s=self.clock()))
+    def _tell(self, event: Event, conductor: Conductor) -> Order | None:
+        order = conductor.hear(event)
         if not isinstance(event, QUIET):
             self._place(conductor)
         return order
@@ -206,8 +206,10 @@ class SimulatedExecutor:
         if change.name in self._busy and isinstance(change, DeviceLoss):
             running = self._busy[change.name][1]
             running.is_lost = True
-            self._free(running.placement.devices)
-            self._tell(Lost(key=running.placement.key, reason=f"the device {change.name} is gone"), running, conductor)
+            placement, reason = running.placement, f"the device {change.name} is gone"
+            self._free(placement.devices)
+            lost = Lost(key=placement.key, device=placement.devices[0], time_s=self.clock(), reason=reason)
+            self._tell(lost, conductor)
 
     def _free(self, names: Sequence[str]) -> bool:
         """Have devices be idle again, but for those that are to go; tell whether there are any of these."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headwater.execute.simulated_times import SimulatedTimes
 from headwater.space import Config
@@ -55,15 +55,17 @@ class SimulatedPlacement:
         self._is_pack = len(placement.groups) > 1
         self._groups = [_Group(group) for group in placement.groups]
         self._loaded: set[int] = set()
+        self._clock: Callable[[], float] = float
 
-    def play(self) -> Script:
-        """Go through all of it."""
+    def play(self, clock: Callable[[], float]) -> Script:
+        """Go through all of it; events are stamped by the clock."""
+        self._clock = clock
         yield self._times.start_s
         if self.placement.purpose is not Purpose.TRAIN:
             lanes = self.placement.groups[0].lanes
             finding, seconds = self._times.measure(self.placement.purpose, lanes, self._kind, self._scale)
             yield seconds
-            yield Measured(key=self.placement.key, finding=finding)
+            yield Measured(**self._stamp(), finding=finding)
             return
         while self._groups:
             group = min(self._groups, key=lambda one: (self._trains(one), one.epoch))
@@ -79,7 +81,7 @@ class SimulatedPlacement:
 
     def _start(self, group: _Group) -> Script:
         group.has_started = True
-        order = yield Started(key=self.placement.key, group=group.key)
+        order = yield Started(**self._stamp(), group=group.key)
         if order is not None and order.leave:
             group.lanes = []
 
@@ -100,7 +102,7 @@ class SimulatedPlacement:
             return
         num_steps = self._times.num_steps
         order = yield Reported(
-            key=self.placement.key,
+            **self._stamp(),
             group=group.key,
             reports=reports,
             num_steps=num_steps * (group.epoch - group.start_epoch),
@@ -122,7 +124,7 @@ class SimulatedPlacement:
         for number, epoch in kept.items():
             self._write(name_kept(number, epoch), number, epoch)
         answer = yield Saved(
-            key=self.placement.key,
+            **self._stamp(),
             group=group.key,
             epochs=dict.fromkeys(order.save, group.epoch),
             kept=kept,
@@ -134,13 +136,17 @@ class SimulatedPlacement:
         self._groups.remove(group)
         num_lane_steps = self._times.num_steps * (group.epoch - group.start_epoch) * len(group.lanes)
         answer = yield Ended(
-            key=self.placement.key,
+            **self._stamp(),
             group=group.key,
             ending=Ending(outcome=outcome, lanes=(), error=error, num_lane_steps=num_lane_steps),
             numbers=tuple(lane.number for lane in group.lanes),
             seconds=seconds,
         )
         self._join(answer)
+
+    def _stamp(self) -> dict[str, Any]:  # Any: a number, a name and a time
+        """Return what every event has: whose it is, where and when."""
+        return {"key": self.placement.key, "device": self.placement.devices[0], "time_s": self._clock()}
 
     def _join(self, answer: Order | None) -> None:
         self._groups += [_Group(group) for group in (() if answer is None else answer.join)]

@@ -24,7 +24,7 @@ def bucket_lanes(
 
 def kind_of(lane: Lane, recipes: Sequence[Recipe]) -> Key:
     """Return the values of the recipes, by which lanes part; those of one kind cost the same, whenever they train."""
-    return tuple(_evaluate(recipe, lane) for recipe in recipes)
+    return tuple([_evaluate(recipe, lane) for recipe in recipes])
 
 
 def cut_groups(lanes: Sequence[Lane], num_lanes: int) -> list[TrialGroup]:

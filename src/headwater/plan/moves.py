@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TypeAlias
@@ -43,19 +43,26 @@ class GroupTime:
     """Whether several devices may train one trial of it."""
     family: Family = field(init=False, repr=False)
     """What decides by what it could gain, whatever is left of it."""
+    seconds_left: float = field(init=False, repr=False)
+    """How long it trains if nothing changes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "family", (self.kind, self.shape, self.can_widen, self.epochs_left <= LEAST_EPOCHS))
-
-    @property
-    def seconds_left(self) -> float:
-        """How long it trains if nothing changes."""
-        return self.epochs_left * self.epoch_s
+        object.__setattr__(self, "seconds_left", self.epochs_left * self.epoch_s)
 
     def age(self, seconds: float) -> GroupTime:
         """Return what is left of it so long after its report: it is within the next epoch, for it would report."""
+        if seconds <= 0:
+            return self
         passed = min(seconds / self.epoch_s, 1.0)
-        return replace(self, epochs_left=max(self.epochs_left - passed, 0.0)) if passed > 0 else self
+        return GroupTime(
+            key=self.key,
+            kind=self.kind,
+            shape=self.shape,
+            epochs_left=max(self.epochs_left - passed, 0.0),
+            epoch_s=self.epoch_s,
+            can_widen=self.can_widen,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +160,7 @@ class _Options:
         self._surface = surface
         self._found: dict[Family, list[_Option]] = {}
         self._best: dict[tuple[Family, int], _Option | None] = {}
+        self._larger: dict[tuple[Family, int], _Option | None] = {}
 
     def count_wanted(self, groups: Sequence[GroupTime], num_idle: int) -> int:
         """Return how many idle devices it takes at most for each group to have what is best for it."""
@@ -167,9 +175,14 @@ class _Options:
     def find_best(self, group: GroupTime, num_idle: int) -> Move | None:
         """Return what the group would gain most by with so many idle devices; None where nothing gains."""
         option = self._find_option(group.family, num_idle)
-        return None if option is None else self._test(group, option)
+        return None if option is None else self.test(group, option)
 
-    def share_idle(self, groups: Sequence[GroupTime], num_idle: int) -> list[Move | None]:
+    def can_gain(self, group: GroupTime, num_idle: int) -> bool:
+        """Tell whether the group would gain by anything with so many idle devices."""
+        option = self._find_option(group.family, num_idle)
+        return option is not None and self._pays(group, option)
+
+    def share_idle(self, groups: Sequence[GroupTime], num_idle: int) -> list[_Option | None]:
         """Give idle devices to whoever ends last, again and again, as long as they make it faster.
 
         None stands for what would not gain more than it costs, and for who gets nothing.
@@ -181,25 +194,25 @@ class _Options:
             place = heappop(agenda)[1]
             group, before = groups[place], chosen[place]
             num_taken = group.shape.num_devices if before is None else before.num_taken
-            option = self._find_larger(group.family, num_taken, 1.0 if before is None else before.ratio)
+            option = self._find_larger(group.family, num_taken)
             if option is not None and option.num_taken - num_taken <= num_idle:
                 num_idle -= option.num_taken - num_taken
                 chosen[place] = option
                 heappush(agenda, (-group.seconds_left * option.ratio, place))
         pairs = zip(groups, chosen, strict=True)
-        return [None if option is None else self._test(group, option) for group, option in pairs]
+        return [option if option is not None and self._pays(group, option) else None for group, option in pairs]
 
     def list_moves(self, group: GroupTime, num_idle: int) -> list[Move]:
         """Return all that the group would gain by, the most first."""
         present = group.shape.num_devices
         fitting = [option for option in self._list(group.family) if option.num_taken - present <= num_idle]
-        return [move for option in fitting if (move := self._test(group, option)) is not None]
+        return [move for option in fitting if (move := self.test(group, option)) is not None]
 
-    def _test(self, group: GroupTime, option: _Option) -> Move | None:
+    def test(self, group: GroupTime, option: _Option) -> Move | None:
         """Return the option as a move, where it gains more than it costs."""
-        seconds = group.seconds_left * option.ratio + self._surface.change_s
-        if seconds >= group.seconds_left:
+        if not self._pays(group, option):
             return None
+        seconds = group.seconds_left * option.ratio + self._surface.change_s
         return Move(
             key=group.key,
             num_parts=option.num_parts,
@@ -208,6 +221,9 @@ class _Options:
             gain_s=group.seconds_left - seconds,
         )
 
+    def _pays(self, group: GroupTime, option: _Option) -> bool:
+        return group.seconds_left * option.ratio + self._surface.change_s < group.seconds_left
+
     def _find_option(self, family: Family, num_idle: int) -> _Option | None:
         key = family, num_idle
         if key not in self._best:
@@ -215,10 +231,15 @@ class _Options:
             self._best[key] = next(fitting, None)
         return self._best[key]
 
-    def _find_larger(self, family: Family, num_taken: int, ratio: float) -> _Option | None:
+    def _find_larger(self, family: Family, num_taken: int) -> _Option | None:
         """Return what takes the next larger number of devices that makes it faster."""
-        faster = (one for one in self._list(family) if one.num_taken > num_taken and one.ratio < ratio)
-        return min(faster, key=lambda one: (one.num_taken, one.ratio), default=None)
+        key = family, num_taken
+        if key not in self._larger:
+            options = self._list(family)
+            ratio = next((one.ratio for one in options if one.num_taken == num_taken), 1.0)
+            faster = (one for one in options if one.num_taken > num_taken and one.ratio < ratio)
+            self._larger[key] = min(faster, key=lambda one: (one.num_taken, one.ratio), default=None)
+        return self._larger[key]
 
     def _list(self, family: Family) -> list[_Option]:
         if family not in self._found:
@@ -233,10 +254,10 @@ class _Option:
     ratio: float
     num_parts: int = 1
     num_devices: int = 1
+    num_taken: int = field(init=False)
 
-    @property
-    def num_taken(self) -> int:
-        return max(self.num_parts, self.num_devices)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_taken", max(self.num_parts, self.num_devices))
 
     @property
     def order(self) -> tuple[float, int]:
@@ -264,20 +285,23 @@ def _list_options(family: Family, num_more: int, surface: Surface) -> Iterator[_
 
 def _move_by_end(groups: Sequence[GroupTime], num_idle: int, options: _Options) -> Iterator[Move]:
     """Yield what lets the last group end first; before that, who is faster on fewer devices gives the others back."""
-    best = {group.key: options.find_best(group, num_idle) for group in groups}
+    wide = [group for group in groups if group.shape.num_devices > 1]
     backs = [
-        (group, move) for group in groups if (move := best[group.key]) and move.num_taken < group.shape.num_devices
+        (group, move)
+        for group in wide
+        if (move := options.find_best(group, num_idle)) and move.num_taken < group.shape.num_devices
     ]
     yield from (move for _, move in backs)
     num_idle += sum(group.shape.num_devices - move.num_taken for group, move in backs)
     done = {group.key for group, _ in backs}
-    left = [group for group in groups if group.key not in done and options.find_best(group, num_idle) is not None]
+    left = [group for group in groups if group.key not in done and options.can_gain(group, num_idle)]
     while left:
-        moves = options.share_idle(left, num_idle)
-        if None not in moves:
-            yield from (move for move in moves if move is not None)
+        chosen = options.share_idle(left, num_idle)
+        pairs = [(group, option) for group, option in zip(left, chosen, strict=True) if option is not None]
+        if len(pairs) == len(left):
+            yield from (move for group, option in pairs if (move := options.test(group, option)) is not None)
             return
-        left = [group for group, move in zip(left, moves, strict=True) if move is not None]  # others can have more then
+        left = [group for group, _ in pairs]  # others can have more then
 
 
 def _move_by_paper(groups: Sequence[GroupTime], num_idle: int, surface: Surface) -> list[Move]:
