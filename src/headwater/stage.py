@@ -199,7 +199,7 @@ class OpenStudy:
             spreads=settings.spreads,
             keys=settings.keys,
             absences=settings.absences,
-            earlier_s=settings.earlier_s,
+            origin_s=limits.deadline.begin_s - settings.earlier_s,
         )
 
 

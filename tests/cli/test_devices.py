@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.store import Lease, find_runner, open_store
-from headwater.store.device_wishes import PRESENT, ShownDevices
+from headwater.store.device_wishes import ShownDevices, show_devices
 from headwater.trials import DevicePool
 
 DEADLINE_S = 120.0
@@ -67,11 +67,11 @@ def await_devices(is_there: Callable[[dict[str, str]], bool]) -> dict[str, str]:
     raise AssertionError(found)
 
 
-def show_devices(pool: DevicePool) -> None:
+def run_on(pool: DevicePool) -> None:
     """Have a record say that this process runs a study on these devices."""
     store = open_store("headwater.db")
     lease = Lease(store, store.study()).__enter__()
-    store.add_fact(1, PRESENT, ShownDevices(pool=pool).as_json(lease.fence))
+    show_devices(store, 1, ShownDevices(pool=pool), lease.fence)
 
 
 def test_devices_come_and_go_while_a_study_runs_and_are_listed() -> None:
@@ -129,13 +129,13 @@ def recorded(place: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], told: str) -> None:
-    show_devices(DevicePool(names=("cpu:0", "cpu:1"), leaving=("cpu:2",), num_there=4))
+    run_on(DevicePool(names=("cpu:0", "cpu:1"), leaving=("cpu:2",), num_there=4))
     assert told in refuse(*words)
 
 
 @pytest.mark.usefixtures("recorded")
 def test_wishes_count_before_they_are_heard() -> None:
-    show_devices(DevicePool(names=("cpu:0",), num_there=2))
+    run_on(DevicePool(names=("cpu:0",), num_there=2))
     assert "its machine has 2 cores" not in invoke("add").stdout
     asked = invoke("add", "2").stdout
     assert "then has 4: cpu:0, cpu:1, cpu:2, cpu:3; its machine has 2 cores, which they share" in asked
@@ -149,7 +149,7 @@ def test_wishes_count_before_they_are_heard() -> None:
 
 @pytest.mark.usefixtures("recorded")
 def test_there_are_no_more_gpus_than_the_machine_has() -> None:
-    show_devices(DevicePool(names=("cuda:0", "cuda:1"), kind="cuda", num_there=3))
+    run_on(DevicePool(names=("cuda:0", "cuda:1"), kind="cuda", num_there=3))
     assert "then has 3: cuda:0, cuda:1, cuda:2" in invoke("add").stdout
     assert "has 3 devices, and its machine 3 of kind cuda; 1 more cannot come" in refuse("add")
 
@@ -176,6 +176,6 @@ def test_without_a_record_nothing_is_made(place: Path) -> None:
 
 @pytest.mark.usefixtures("recorded")
 def test_a_study_that_was_asked_to_stop_needs_no_other_devices() -> None:
-    show_devices(DevicePool(names=("cpu:0",)))
+    run_on(DevicePool(names=("cpu:0",)))
     assert CliRunner().invoke(app, ["stop"]).exit_code == 0
     assert "was asked to stop by" in refuse("add", "2")

@@ -17,6 +17,7 @@ from headwater.store.device_wishes import (
     ShownDevices,
     read_devices,
     read_wishes,
+    show_devices,
     wish_devices,
 )
 from headwater.store.leases import LISTEN_S
@@ -89,7 +90,7 @@ def test_a_run_shows_its_devices_to_others(store: Store) -> None:
     shown = ShownDevices(pool=pool, work=work, num_heard=7)
     with Lease(store, store.study()) as lease:
         assert read_devices(store, 1, find(store)) is None
-        store.add_fact(1, PRESENT, shown.as_json(lease.fence))
+        show_devices(store, 1, shown, lease.fence)
         assert read_devices(store, 1, find(store)) == shown
         assert read_devices(store, 1, replace(find(store), fence=99)) is None
 
@@ -101,5 +102,7 @@ def test_a_run_shows_its_devices_to_others(store: Store) -> None:
 def test_devices_that_are_damaged_are_none(store: Store, change: dict[str, Any]) -> None:
     shown = ShownDevices(pool=DevicePool(names=("cpu:0",)))
     with Lease(store, store.study()) as lease:
-        store.add_fact(1, PRESENT, {**shown.as_json(lease.fence), **change})
+        show_devices(store, 1, shown, lease.fence)
+        assert read_devices(store, 1, find(store)) == shown
+        store.add_fact(1, PRESENT, {**store.fact(1, PRESENT), **change})
         assert read_devices(store, 1, find(store)) is None

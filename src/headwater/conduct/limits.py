@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,12 +26,6 @@ class Limits:
     """Says why whoever trains must end the run, such as the budget for its nodes; None where it need not."""
     target: float | None = None
     """A value of the metric that is good enough: the study ends when a trial reaches it."""
-
-    @property
-    def seconds_left(self) -> float | None:
-        """How many seconds the run has left but for what comes after it; None where they are not counted."""
-        seconds = self.deadline.seconds_left - (self.reserve(0.0) if self.reserve else 0.0)
-        return None if math.isinf(seconds) else seconds
 
 
 def read_limits(num_trials: object, time_budget: object, target: object) -> Limits:

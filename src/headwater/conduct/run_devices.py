@@ -8,7 +8,7 @@ from operator import attrgetter
 from headwater.conduct.absences import Absence
 from headwater.conduct.running import RunningPlacements
 from headwater.conduct.setup import StudySetup
-from headwater.store.device_wishes import PRESENT, DeviceWork, ShownDevices
+from headwater.store.device_wishes import DeviceWork, ShownDevices, show_devices
 from headwater.trials import Device, DevicePool, DeviceWish, Span, SpanPurpose
 
 NAME = attrgetter("name")
@@ -130,7 +130,7 @@ class RunDevices:
         }
         self._shown = ShownDevices(pool=pool, work=work, num_heard=self._lease.num_heard)
         if self._shown != before:
-            self._recorder.add_fact(PRESENT, self._shown.as_json(self._lease.fence))
+            show_devices(self._recorder.store, self._recorder.info.id, self._shown, self._lease.fence)
 
 
 def _describe(pool: DevicePool, changed: DevicePool, wish: DeviceWish) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headwater.conduct.limits import Limits
@@ -30,6 +31,12 @@ class RunEnd:
         asker = None if self._lease is None else self._lease.hear_asker()
         if asker is not None and self.stop_reason is None:
             self.stop_reason = f"{asker} asked to stop; what was under way can be resumed"
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How many seconds the run has left but for what comes after it; None where they are not counted."""
+        seconds = self._limits.deadline.seconds_left - self._reserve
+        return None if math.isinf(seconds) else seconds
 
     @property
     def knows_epochs(self) -> bool:

@@ -30,6 +30,8 @@ class StudySetup:
     recorder: Recorder
     searcher: Searcher
     limits: Limits
+    origin_s: float
+    """When the study began, by the clock of this run, were there no time between its runs: spans count from there."""
     lanes: int | None = None
     """How many trials train as one; None to measure what is fastest."""
     packing: Packing | None = None
@@ -51,13 +53,6 @@ class StudySetup:
     """What numbers placements; conductors that share devices share it."""
     absences: Absences = field(default_factory=Absences)
     """Which devices are away; conductors that share devices share it too."""
-    earlier_s: float = 0.0
-    """How many seconds of spans earlier runs have recorded; those of this one come after them."""
-
-    @property
-    def origin_s(self) -> float:
-        """When the study began, by the clock of this run, were there no time between its runs."""
-        return self.limits.deadline.begin_s - self.earlier_s
 
 
 def open_states(setup: StudySetup) -> TrialStates:

@@ -124,7 +124,7 @@ class StudyConductor:
             as_ranks=self._setup.brief.divides and len(devices) > 1 and work.purpose is Purpose.TRAIN,
             purpose=work.purpose,
             num_devices=len(self._devices.names),
-            seconds_left=self._setup.limits.seconds_left,
+            seconds_left=self.end.seconds_left,
         )
         running = RunningPlacement.start(placement, work, self._clock(), is_lent=devices[0] in self._devices.lent)
         self._running[placement.key] = running

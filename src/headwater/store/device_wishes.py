@@ -38,24 +38,6 @@ class ShownDevices:
     num_heard: int = 0
     """Where in the record the last wish stands that the pool is made by."""
 
-    def as_json(self, fence: int) -> dict[str, Any]:  # Any: JSON values
-        """Return it as the record has it, for the run of this fence."""
-        pool = self.pool
-        return {
-            "fence": fence,
-            "heard": self.num_heard,
-            "names": list(pool.names),
-            "leaving": list(pool.leaving),
-            "kind": pool.kind,
-            "there": pool.num_there,
-            "fixed": pool.fixed,
-            "spare": list(pool.spare),
-            "limit": pool.limit,
-            "work": {
-                name: {"purpose": one.purpose.value, "trials": list(one.trials)} for name, one in self.work.items()
-            },
-        }
-
 
 def wish_devices(store: Store, study_id: int, runner: Runner, wish: DeviceWish) -> None:
     """Ask the process that runs a study to have other devices."""
@@ -74,6 +56,24 @@ def read_wishes(store: Store, study_id: int, runner: Runner, after: int) -> tupl
         if isinstance(fact, dict) and fact.get("fence") == runner.fence and (wish := _read_wish(fact)) is not None:
             wishes.append(wish)
     return wishes, after
+
+
+def show_devices(store: Store, study_id: int, shown: ShownDevices, fence: int) -> None:
+    """Write down which devices the run of this fence has."""
+    pool = shown.pool
+    value = {
+        "fence": fence,
+        "heard": shown.num_heard,
+        "names": list(pool.names),
+        "leaving": list(pool.leaving),
+        "kind": pool.kind,
+        "there": pool.num_there,
+        "fixed": pool.fixed,
+        "spare": list(pool.spare),
+        "limit": pool.limit,
+        "work": {name: {"purpose": one.purpose.value, "trials": list(one.trials)} for name, one in shown.work.items()},
+    }
+    store.add_fact(study_id, PRESENT, value, fence=fence)
 
 
 def read_devices(store: Store, study_id: int, runner: Runner) -> ShownDevices | None:
