@@ -144,6 +144,9 @@ class StudyConductor:
         return order
 
     def _hear(self, event: Event) -> Order | None:
+        if isinstance(event, GroupEvent):
+            running = self._running[event.key]
+            return self._hear_group(running, running.groups[event.group], event)
         if isinstance(event, Measured):
             self._waiting.take_finding(self._running.pop(event.key).work, event)
             self._record_learnt(event.ways, is_new=True)
@@ -155,9 +158,6 @@ class StudyConductor:
             return self._hear_starting(self._running[event.key])
         elif isinstance(event, Foreseen | Noted | Spent):
             self._log.hear(event)
-        elif isinstance(event, GroupEvent):
-            running = self._running[event.key]
-            return self._hear_group(running, running.groups[event.group], event)
         return None
 
     def _hear_group(self, running: RunningPlacement, group: RunningGroup, event: GroupEvent) -> Order | None:

@@ -40,12 +40,12 @@ class Recorder:
         """Record what a group reported and what became of its trials."""
         noted = {report.number: report.attributes for report in reports if report.attributes}
         if reports or transitions:
-            self._write(Batch(reports=tuple(reports), transitions=tuple(transitions), notes=_write_attributes(noted)))
+            self._write(tuple(reports), tuple(transitions), _write_attributes(noted))
 
     def write_attributes(self, noted: Mapping[int, Mapping[str, Any]]) -> None:  # Any: JSON values
         """Record what functions have noted of trials."""
         if noted:
-            self._write(Batch(notes=_write_attributes(noted)))
+            self._write(notes=_write_attributes(noted))
 
     def add_span(self, span: Span) -> None:
         """Record who sat on a device, together with what is written next."""
@@ -54,12 +54,12 @@ class Recorder:
     def flush(self) -> None:
         """Write what waits to be written together with something else."""
         if self._spans:
-            self._write(Batch())
+            self._write()
 
     def note(self, kind: str, text: str, lanes: Sequence[Lane] = ()) -> None:
         """Record a remark on these trials, or on the study."""
         notes = [Note(kind=kind, text=text, number=lane.number) for lane in lanes] or [Note(kind=kind, text=text)]
-        self._write(Batch(notes=tuple(notes)))
+        self._write(notes=tuple(notes))
 
     def add_profile(self, profile: Profile) -> None:
         """Record how many lanes were chosen for some of the trials, and why."""
@@ -77,8 +77,14 @@ class Recorder:
         """Read back where segments ended, in the order in which the searcher was told."""
         return tuple(self.store.arrivals(self.info.id))
 
-    def _write(self, batch: Batch) -> None:
-        batch, self._spans = replace(batch, spans=tuple(self._spans)), []
+    def _write(
+        self,
+        reports: tuple[Report, ...] = (),
+        transitions: tuple[Transition, ...] = (),
+        notes: tuple[Note, ...] = (),
+    ) -> None:
+        batch = Batch(reports=reports, transitions=transitions, notes=notes, spans=tuple(self._spans))
+        self._spans = []
         if self.store.is_shared:
             self.store.write(self.info.id, batch, fence=self._fence)
         else:
