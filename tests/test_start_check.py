@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -204,6 +205,26 @@ def test_scales_at_which_a_model_has_no_surrogate_are_left_out() -> None:
     lane = Lane(number=0, config={"lr": 1e-3}, seed=0)
     surrogate = hw.Surrogate(scale="auto", min_width=4)
     assert list_possible_scales(TrainingSetup(study.train), surrogate, lane) == (4, 2)
+
+
+def test_data_of_which_each_epoch_sees_a_part_are_not_seen_often() -> None:
+    """As with `islice(loader, 2)`."""
+
+    def train(trial: hw.Trial) -> None:
+        model = trial.prepare_model(Sound())
+        loader = trial.prepare_data_loader(DATA, batch_size=len(DATA) // 16)
+        optimizer = trial.prepare_optimizer("Adam", model, lr=trial.config["lr"])
+        for _ in trial.epochs(20):
+            for left, right, answers in islice(loader, 2):
+                optimizer.zero_grad()
+                loss = F.binary_cross_entropy_with_logits(model(left, right), answers)
+                loss.backward()
+                optimizer.step()
+            trial.report(loss=loss.detach())
+
+    start = look(replace(study_of(Sound), train=train), SURROGATE, Deadline.start())
+    assert start.num_passes == 3  # two and a half
+    assert not start.sees_data_often
 
 
 @pytest.mark.parametrize(("num_epochs", "max_epochs", "is_often"), [(3, None, False), (7, None, True), (7, 3, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headwater.errors import LanesLeave
+from headwater.fuse.strategies import read_clock
 from headwater.scale.checks import mean_size, note_sizes
 from headwater.train.running import TrainingSetup, run_group
 from headwater.train.trial import Capture
@@ -30,31 +32,35 @@ class FirstSteps:
     """What the function raised; nothing where it went well."""
 
 
-def take_first_steps(setup: TrainingSetup, lane: Lane) -> FirstSteps:
+def take_first_steps(setup: TrainingSetup, lane: Lane, epoch_s: float = 0.0) -> FirstSteps:
     """Train one lane until every module has answered with something, or the setup's deadline is over.
+
+    The end of the first epoch is waited for so long: a loop may leave its data loader before it has seen all data.
 
     Raises:
         CannotScaleError: The model has no surrogate of the setup's width.
     """
     assert setup.scaling is not None
-    watch = _Watch(lambda: setup.deadline.is_over)
+    watch = _Watch(lambda: setup.deadline.is_over, epoch_s)
     scaling = setup.scaling.watched(watch.attach)
     try:
         ending = run_group(replace(setup, scaling=scaling), TrialGroup(lanes=(lane,)), watch)
     finally:
         watch.detach()
     error = ending.error.rstrip().splitlines()[-1] if ending.outcome is Outcome.RAISED else ""
-    num_passes = None if ending.num_steps_foreseen is None else watch.num_epochs
-    return FirstSteps(sizes=watch.sizes, num_passes=num_passes, error=error)
+    return FirstSteps(sizes=watch.sizes, num_passes=watch.count_passes(ending.num_steps_foreseen), error=error)
 
 
 class _Watch:
     """Notes sizes, and ends the run when there is nothing more to see."""
 
-    def __init__(self, is_over: Callable[[], bool]) -> None:
+    def __init__(self, is_over: Callable[[], bool], epoch_s: float) -> None:
         self.sizes: dict[str, float] = {}
         self.num_epochs: int | None = None
         self._is_over = is_over
+        self._epoch_s = epoch_s
+        self._begin_s = 0.0
+        self._num_steps_of_epoch = 0
         self._num_steps = 0
         self._num_models = 0
         self._seen: dict[str, list[float]] = {}
@@ -80,16 +86,30 @@ class _Watch:
 
     def step(self, num_lanes: int) -> None:
         """Take the sizes of this step, where a module was silent before, and end the run if none is silent now."""
+        self._begin_s = self._begin_s or read_clock()
         self._num_steps += 1
         for name, sizes in self._seen.items():
             self.sizes[name] = self.sizes.get(name) or sum(sizes) / len(sizes)
         self._seen.clear()
-        if all(self.sizes.values()) or self._num_steps == MOST_STEPS or self._is_over():
+        awaits_report = not self._num_steps_of_epoch and read_clock() - self._begin_s < self._epoch_s
+        if self._is_over() or (self._has_seen_all and not awaits_report):
             raise LanesLeave
 
     def report(self, reports: Sequence[Report], capture: Capture) -> Sequence[Decision]:
-        """Go on, unless the function takes no steps at all."""
-        return [Decision.CONTINUE if self._num_steps else Decision.STOP] * len(reports)
+        """Go on, unless there is nothing more to see, or the function takes no steps at all."""
+        self._num_steps_of_epoch = self._num_steps_of_epoch or self._num_steps
+        is_over = not self._num_steps or self._has_seen_all
+        return [Decision.STOP if is_over else Decision.CONTINUE] * len(reports)
+
+    @property
+    def _has_seen_all(self) -> bool:
+        return all(self.sizes.values()) or self._num_steps >= MOST_STEPS
+
+    def count_passes(self, num_batches: int | None) -> int | None:
+        """Return how often the function will go through its data; epochs that do so have so many batches in all."""
+        if not (self.num_epochs and num_batches and self._num_steps_of_epoch):
+            return None if num_batches is None else self.num_epochs
+        return math.ceil(self.num_epochs * self._num_steps_of_epoch / (num_batches / self.num_epochs))
 
 
 def _spread_of(output: Tensor) -> float:

@@ -20,6 +20,8 @@ FLAT_PER_START = 0.05
 """With few starts, it must be as low as this for each of them."""
 FEWEST_STARTS = 5
 """So many are needed to say that a size drifts."""
+EPOCH_S = 0.15
+"""So long is the end of the first epoch waited for, which tells how much of the data a loop goes through."""
 MOST_S = 60.0
 """After so long no other start is looked at."""
 TIME_SHARE = 0.1
@@ -82,10 +84,12 @@ def _look(setup: TrainingSetup, surrogate: Surrogate, lanes: Sequence[Lane]) -> 
     slopes: dict[str, list[float]] = {}
     num_starts, num_passes = 0, None
     for lane in lanes:
-        steps = [take_first_steps(one, lane) for one in setups if not setup.deadline.is_over]
+        waits_s = [0.0 if num_starts else EPOCH_S, 0.0, 0.0]
+        pairs = zip(setups, waits_s, strict=True)
+        steps = [take_first_steps(one, lane, epoch_s) for one, epoch_s in pairs if not setup.deadline.is_over]
         if setup.deadline.is_over or any(step.error for step in steps):
             break  # what the function raises will be told by its trials
-        num_starts, num_passes = num_starts + 1, steps[-1].num_passes
+        num_starts, num_passes = num_starts + 1, steps[0].num_passes if num_passes is None else num_passes
         for name, slope in _slopes(scales, [step.sizes for step in steps]).items():
             slopes.setdefault(name, []).append(slope)
         if _is_settled(slopes, num_starts):
