@@ -366,7 +366,7 @@ def print_result(result: Result, console: Console) -> None:
     shown = replace(result, storage=name_storage(result.storage))
     draw = profile_table if len(result.profiles) <= MOST_PROFILES else profile_line
     parts: list[RenderableType] = [draw(profile, profile.label) for profile in result.profiles]
-    commands = [show_command(*one, result.storage) for one in (("show", result.study), ("dashboard", None))]
+    commands = [show_command("show", result.study, result.storage), show_command("dashboard", None, result.storage)]
     look = None if result.storage in MEMORY_NAMES else ", ".join(commands)
     parts += [best_table(result), summary(shown, look)]
     for part in parts:
