@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python that has optuna-dashboard")
     parser.add_argument("--browser", default="/usr/bin/chromium")
     options = parser.parse_args()
-    print(f"load average                      {os.getloadavg()[0]:8.1f}      seconds are for a machine that is not busy")
+    print(f"load average                      {os.getloadavg()[0]:8.1f}      seconds want a quiet machine")
     parts = [dashboard_html(), *(part.read() for part in PARTS.values())]
     print(f"page (HTML, scripts, styles)      {sum(len(part.encode()) for part in parts) / 1e3:8.0f} kB   goal 250")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

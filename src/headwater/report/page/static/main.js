@@ -69,6 +69,13 @@ function go(study, view) {
   else location.hash = `${encodeURIComponent(study)}/${view}`;
 }
 
+function step(by) {
+  // By the address, which is ahead of what is drawn where keys come fast.
+  const { trials, head } = current.study;
+  const next = trials[trials.findIndex((one) => String(one.number) === readPlace().more) + by];
+  if (next) go(head.id, `trial/${next.number}`);
+}
+
 async function show() {
   const place = readPlace();
   const turn = (drawing += 1);
@@ -171,6 +178,7 @@ function showStudy(place) {
     source,
     filter: current.filter,
     go: (view) => go(id, view),
+    step,
     open: (other) => source.hasStages && go(other, "overview"),
   };
   const found = VIEWS.find(([key]) => key === place.view);
@@ -292,7 +300,7 @@ document.addEventListener("keydown", (event) => {
     go(id, "table");
     setTimeout(() => current.view?.focus?.(), 80);
   } else if (event.key === "Escape" && readPlace().view === "trial" && current.study) go(id, current.before || "table");
-  else if (/^Arrow(Left|Right)$/.test(event.key) && !isTab && readPlace().view === "trial") current.view?.step?.(event.key === "ArrowRight" ? 1 : -1);
+  else if (/^Arrow(Left|Right)$/.test(event.key) && !isTab && readPlace().view === "trial" && current.study) step(event.key === "ArrowRight" ? 1 : -1);
   else if (/^Arrow(Left|Right)$/.test(event.key) && isTab) {
     const all = Array.from(tabs.children);
     const next = all[(all.indexOf(event.target) + (event.key === "ArrowRight" ? 1 : -1) + all.length) % all.length];

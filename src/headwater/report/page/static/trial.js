@@ -5,7 +5,7 @@ import { Chart, labelled, bounds } from "./chart.js";
 import { epochAt, lastEpoch, GLYPHS } from "./data.js";
 
 export function trialView(context, number) {
-  const { study, source, go } = context;
+  const { study, source, step } = context;
   const box = h("div", { class: "stack" });
   const state = { exact: null, epochs: -1 };
   const charts = new Map();
@@ -170,11 +170,6 @@ export function trialView(context, number) {
     });
   }
 
-  function step(by) {
-    const next = study.trials[study.trials.findIndex((one) => one.number === number) + by];
-    if (next) go(`trial/${next.number}`);
-  }
-
   function refresh() {
     paint();
     const trial = find();
@@ -182,7 +177,7 @@ export function trialView(context, number) {
   }
 
   refresh();
-  return { element: box, refresh, restyle: () => charts.forEach((chart) => chart.rebuild()), step, close: () => charts.forEach((chart) => chart.destroy()) };
+  return { element: box, refresh, restyle: () => charts.forEach((chart) => chart.rebuild()), close: () => charts.forEach((chart) => chart.destroy()) };
 }
 
 function timed(items) {
