@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.serve.service.conftest import (
     SLOW,
+    STUDY,
     RunningService,
     Start,
     ask_raw,
@@ -149,6 +153,17 @@ def test_two_users_train_in_one_group_and_have_the_trials_that_they_have_alone(s
     assert "3 completed" in logs[0]
     assert "3 completed" not in logs[1]
     assert "1 completed" in logs[1]
+
+
+def test_it_is_asked_for_by_an_option_and_from_python(service: RunningService, empty_place: Path) -> None:
+    user = service.add_user("ada")
+    run = f"study.executor = hw.Service({service.url!r}, {user.token!r}, share_lanes=True)\nstudy.run(2)\n"
+    (empty_place / "train.py").write_text(STUDY + "\nif __name__ == '__main__':\n    " + run.replace("\n", "\n    "))
+    submit_it = ["-m", "headwater", "submit", "train.py", "--trials", "2", "--share-lanes", "--server", service.url]
+    for command in (["train.py"], [*submit_it, "--token", str(user.token)]):
+        done = subprocess.run([sys.executable, *command], cwd=empty_place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert [study["share_lanes"] for study in user.list_studies()] == [True, True]
 
 
 def test_device_seconds_are_split_by_lanes(start_service: Start) -> None:
