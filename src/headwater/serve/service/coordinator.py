@@ -320,6 +320,8 @@ class Coordinator:
         except OSError as error:
             await self.call(_add_line, runner.folder, f"the service cannot start a process: {error}")
             status = None
+        finally:
+            runner.has_started.set()  # whoever waits for it is not to wait any more
         while True:
             with suppress(StoreError):
                 async with self._lock:

@@ -87,7 +87,6 @@ class StudyRunner:
             self._send(asdict(setup))
             return await self._listen(process, note)
         finally:
-            self.has_started.set()
             await _part_from(process)
             if limits.groups is not None:
                 limits.groups.remove_empty()
