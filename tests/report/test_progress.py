@@ -228,6 +228,43 @@ def test_time_that_was_measured_before_does_not_count() -> None:
     assert forecast.left(22.0) == pytest.approx(18.0)
 
 
+def test_the_time_left_waits_while_worker_processes_start() -> None:
+    forecast = Forecast()
+    forecast.begin(0.0)
+    for second in range(3, 11):
+        forecast.see(float(second), second / 100)
+    forecast.pause(10.0)
+    assert forecast.left(30.0) == forecast.left(10.0) == pytest.approx(90.0)
+    forecast.begin(43.0)
+    forecast.see(44.0, 0.11)
+    assert forecast.left(44.0) == pytest.approx(89.0)
+
+
+def test_what_trains_while_others_start_is_no_pause() -> None:
+    forecast = Forecast()
+    forecast.see(10.0, 0.1)
+    forecast.pause(10.0)
+    forecast.see(20.0, 0.2)
+    forecast.begin(25.0)
+    assert forecast.left(25.0) == pytest.approx(75.0)
+
+
+def test_a_log_forecasts_by_what_is_trained_not_by_processes_that_start(clock: Clock) -> None:
+    lines: list[str] = []
+    log = PlainLog(lines.append, clock)
+    log.start("one", "loss", 10)
+    log.phase(None)
+    pulses = [(10.0, 0.1), (60.0, 0.2)]
+    for seconds, share in pulses:
+        if seconds == 60.0:
+            log.phase("starting worker processes")
+            clock.now += 40.0
+            log.phase(None)
+        clock.now = 100.0 + seconds
+        log.pulse(pulse(seconds, share))
+    assert "about 1 min 20 s left" in lines[-1]
+
+
 def test_the_time_left_does_not_jump_where_strides_are_unlike() -> None:
     """Epochs take one or three seconds in turn; what is left shrinks by about as much as has passed."""
     forecast, seconds, lefts = Forecast(), 0.0, []

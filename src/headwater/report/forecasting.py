@@ -42,28 +42,44 @@ class Forecast:
 
     def __init__(self) -> None:
         self._begin_s = 0.0
+        self._begin_share = 0.0
+        self._pause_s: float | None = None
         self._share: float | None = None
         self._end_s: float | None = None
         self._num_strides = 0
 
     def begin(self, seconds: float) -> None:
-        """Take in that training begins: what was measured before tells nothing of how long the rest takes."""
+        """Take in that training begins: what was measured before tells nothing of how long the rest takes.
+
+        Nor does what was trained before a pause, since others go on after it: that only counts until more is known.
+        """
         if not self._num_strides:
             self._begin_s = seconds
+        elif self._pause_s is not None and self._end_s is not None:
+            self._begin_s, self._begin_share = seconds, self._share or 0.0
+            self._end_s += seconds - self._pause_s
+        self._pause_s = None
+
+    def pause(self, seconds: float) -> None:
+        """Take in that nothing is done until training begins again."""
+        if self._pause_s is None:
+            self._pause_s = seconds
 
     def see(self, seconds: float, share: float | None) -> None:
         """Take in how much is done; None where nobody can tell."""
         if share == self._share or seconds < self.WAIT_S:
             return
         self._share = share
+        self._pause_s = None  # something is done all the same
         if not share:
-            self._end_s, self._num_strides = None, 0
+            self._end_s, self._num_strides, self._begin_share = None, 0, 0.0
             return
         self._num_strides += 1
-        found = self._begin_s + (seconds - self._begin_s) / share
+        found = seconds + (seconds - self._begin_s) * (1 - share) / max(share - self._begin_share, 1e-9)
         earlier = found if self._end_s is None else self._end_s
         self._end_s = earlier + max(SLOWEST_TURN, 1 / self._num_strides) * (found - earlier)
 
     def left(self, seconds: float) -> float | None:
         """Return the time left; None while that is open."""
-        return None if self._end_s is None else max(self._end_s - seconds, 0.0)
+        now_s = seconds if self._pause_s is None else self._pause_s
+        return None if self._end_s is None else max(self._end_s - now_s, 0.0)

@@ -27,7 +27,7 @@ SILENCE_S = 30.0
 LINE_SHARE = 0.1
 """unless this much of the work was done in between."""
 STARTING = "starting"
-"""What is done before anything is placed."""
+"""What is done before anything is placed; what begins so trains nothing yet."""
 MOST_TOLD = 30
 """So many remarks stand in a log; the record has them all."""
 
@@ -85,6 +85,8 @@ class LiveProgress:
         """Show at once what is done now: no pulse comes while something is measured."""
         if text is None:
             self._forecast.begin(self._clock() - self._start_s)
+        elif text.startswith(STARTING):
+            self._forecast.pause(self._clock() - self._start_s)
         if text != self._phase:
             self._phase = text
             self._live.refresh()
@@ -177,7 +179,9 @@ class PlainLog:
         """Write down what is done now, where that is not training and was not said before."""
         if text is None:
             self._forecast.begin(self._clock() - self._start_s)
-        elif text not in self._phases:
+        elif text.startswith(STARTING):
+            self._forecast.pause(self._clock() - self._start_s)
+        if text is not None and text not in self._phases:
             self._phases.add(text)
             self._write(text)
 
