@@ -14,6 +14,7 @@ from headwater.conduct.limits import Limits
 from headwater.errors import StudyError
 from headwater.trials import (
     Deadline,
+    Decision,
     Learnt,
     LoadingCost,
     Measured,
@@ -28,6 +29,7 @@ from headwater.trials import (
     Recipe,
     Report,
     Reported,
+    Segment,
     Started,
     Starting,
     Status,
@@ -46,6 +48,44 @@ def test_every_idle_device_gets_a_group_until_there_is_none() -> None:
     assert study.place() == []
     assert study.conductor.is_running
     assert not study.conductor.waiting.num_lanes
+
+
+class TwoAtATime:
+    """Proposes two trials, and two more when both have ended; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+        self._num_proposed = 0
+        self._num_ended = 0
+
+    def propose(self, count: int) -> list[Segment]:
+        self.num_asked += 1
+        if self._num_proposed > self._num_ended or self._num_proposed == 4:
+            return []
+        self._num_proposed += 2
+        numbers = range(self._num_proposed - 2, self._num_proposed)
+        return [Segment(number=number, config={"lr": 10.0 ** (-number / 2)}) for number in numbers]
+
+    def observe(self, report: Report) -> Decision:
+        return Decision.CONTINUE
+
+    def finish(self, number: int, status: Status) -> None:
+        self._num_ended += 1
+
+
+def test_a_searcher_with_nothing_to_propose_is_asked_again_when_a_trial_has_ended() -> None:
+    searcher = TwoAtATime()
+    study = ConductedStudy(num_trials=4, search=searcher)
+    (placement,) = study.place("cpu:0")
+    assert study.place("cpu:1") == []
+    num_asked = searcher.num_asked
+    study.start(placement)
+    for epoch in (1, 2, 3):
+        study.report(placement, epoch, {0: 1.0, 1: 2.0})
+        assert study.place("cpu:1") == []
+    assert searcher.num_asked == num_asked
+    study.end(placement, (0, 1))
+    assert numbers_of(study.place()) == [(2,), (3,)]
 
 
 def test_a_study_comes_to_its_end_with_every_trial_completed() -> None:

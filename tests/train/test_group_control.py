@@ -63,6 +63,38 @@ def test_who_is_ordered_to_leave_stops_and_the_others_go_on(tmp_path: Path) -> N
     assert told.kinds == [Reported]
 
 
+class LoggedFolder:
+    """Files in memory, and in which order they were written and flushed."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self._files: dict[str, bytes] = {}
+
+    def write(self, name: str, content: bytes) -> None:
+        self.log.append(name)
+        self._files[name] = content
+
+    def flush(self) -> None:
+        self.log.append("flushed")
+
+    def read(self, name: str) -> bytes:
+        return self._files[name]
+
+
+def test_the_states_of_a_group_are_flushed_once_for_all_before_it_is_told_of_them() -> None:
+    folder = LoggedFolder()
+
+    def hear(event: Event) -> Order | None:
+        folder.log.append(type(event).__name__)
+        return Order(save=(3, 4), keep=(4,)) if isinstance(event, Reported) else None
+
+    states = StateStore(StatesPlace(url="", study="mine"), folder)
+    reports = [Report(number=number, epoch=1, metrics={"loss": 1.0}) for number in GROUP.numbers]
+    GroupControl(7, GROUP, states, hear).report(reports, lambda number: LaneState(1))
+    files = ["3-1.safetensors", "4-1.safetensors", "best-4-1.safetensors"]
+    assert folder.log == ["Reported", *files, "flushed", "Saved"]
+
+
 def test_states_are_in_their_place_before_it_is_told_that_they_are(tmp_path: Path) -> None:
     told = Told(tmp_path, Order(save=(3, 4), keep=(4,)))
     told.report(lambda number: LaneState(1, models=[{"weight": torch.full((1,), number)}]))
