@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributions import Categorical
+from torch.distributions import Beta, Categorical
 from torch.func import functional_call
 
 import headwater as hw
@@ -214,6 +214,23 @@ def mixup(trial):
             loss.backward()
             optimizer.step()
         trial.report(loss=train_loss / len(loader), acc=100.0 * correct / total)
+
+
+@loop(alpha=hw.uniform(0.2, 2.0))
+def mixup_by_distribution(trial):
+    model = trial.prepare_model(nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24, 4)))
+    optimizer = trial.prepare_optimizer("AdamW", model, lr=trial.config["lr"])
+    loader = trial.prepare_data_loader(train_set, batch_size=32, shuffle=True)
+    for _ in trial.epochs(4):
+        for x, y in loader:
+            lam = Beta(trial.config["alpha"], trial.config["alpha"]).sample().to(x.dtype)
+            index = torch.randperm(x.size(0))
+            output = model(lam * x + (1 - lam) * x[index])
+            loss = lam * F.cross_entropy(output, y) + (1 - lam) * F.cross_entropy(output, y[index])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        trial.report(loss=loss.item())
 
 
 class SAM(torch.optim.Optimizer):

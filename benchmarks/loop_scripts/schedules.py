@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 import tempfile
 
 import torch
@@ -253,6 +254,40 @@ def noisy_dataset(trial):
             loss.backward()
             optimizer.step()
         trial.report(loss=loss.item())
+
+
+class SmoothedCutout(Dataset):
+    def __init__(self, smoothing, size, probability):
+        self.smoothing, self.size, self.probability = smoothing, size, probability
+
+    def __len__(self):
+        return len(train_set)
+
+    def __getitem__(self, index):
+        x, y = train_set[index]
+        if random.random() < self.probability:
+            x = x.clone()
+            start = random.randrange(16)
+            x[start : start + int(self.size)] = 0
+        label = torch.full((4,), self.smoothing / 3)
+        label[y] = 1 - self.smoothing
+        return x, label
+
+
+@loop(smoothing=hw.uniform(0.0, 0.3), size=hw.uniform(1, 8), probability=hw.uniform(0.2, 0.8))
+def smoothed_cutout_dataset(trial):
+    model = trial.prepare_model(mlp())
+    optimizer = trial.prepare_optimizer("Adam", model, lr=trial.config["lr"])
+    data = SmoothedCutout(trial.config["smoothing"], trial.config["size"], trial.config["probability"])
+    loader = trial.prepare_data_loader(data, batch_size=32, shuffle=True)
+    for _ in trial.epochs(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            trial.report(loss=F.cross_entropy(model(x_test), y_test).item())
 
 
 @loop(std=hw.loguniform(0.01, 0.3))

@@ -7,6 +7,7 @@ import copy
 import random
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
@@ -122,6 +123,7 @@ def _is_library(module: str) -> bool:
     return not module.startswith("numpy.random") and is_within(module, _LIBRARIES)
 
 
-def is_within(module: str, names: Sequence[str]) -> bool:
+@cache
+def is_within(module: str, names: tuple[str, ...]) -> bool:
     """Tell whether a module is one of these, or in one of them."""
     return any(module == name or module.startswith(f"{name}.") for name in names)

@@ -83,6 +83,9 @@ class _Holding:
                 self._holders.setdefault(id(part), set()).add(id(holder))
                 self._edges[id(part)] += 1
                 values.append(part)
+        tensors = (node for node in self.nodes.values() if isinstance(node, Tensor))
+        self._sharers = Counter(tensor.untyped_storage()._cdata for tensor in tensors)
+        """How many of the tensors that were reached have each memory."""
 
     def count(self, key: int) -> int:
         """Count all who hold a thing, with what this call itself takes."""
@@ -118,8 +121,7 @@ class _Holding:
             return False
         if not thing.untyped_storage().resizable():
             return True  # NumPy, or a file, has it too
-        tensors = (node for node in self.nodes.values() if isinstance(node, Tensor))
-        num_known = sum(each.untyped_storage()._cdata == thing.untyped_storage()._cdata for each in tensors)
+        num_known = self._sharers[thing.untyped_storage()._cdata]
         return num_holders(thing) > num_known or num_uses(thing) - 1 > self._count_views(key)
 
 
