@@ -133,6 +133,17 @@ def test_loading_is_measured_before_groups_train_as_a_pack() -> None:
     assert numbers_of(waiting.take()) == [(0,), (1,), (2,), (3,)]
 
 
+def test_loading_is_not_measured_for_groups_that_have_a_device_each() -> None:
+    waiting = make_waiting(1, Packing.COST)
+    waiting.share_among(2)
+    waiting.add(make_lanes(range(2)))
+    assert [numbers_of(waiting.take()) for _ in range(2)] == [[(0,)], [(1,)]]
+    waiting.add(make_lanes(range(2, 5)))
+    work = waiting.take()
+    assert work is not None
+    assert work.purpose is Purpose.LOADING
+
+
 def test_mates_start_where_the_pack_stands_under_keys_of_their_own() -> None:
     waiting = make_waiting(num_lanes=1, packing=Packing.COST)
     waiting.packer.take_cost(

@@ -49,6 +49,7 @@ class WaitingLanes:
         self._measuring: set[Key] = set()
         self._is_measuring_cost = False
         self._is_stale = False
+        self._num_devices = 1
         self.rank: Callable[[TrialGroup], float] | None = None
         """What says which group is first for the devices at hand, the one with the least; None: the first in line."""
 
@@ -65,6 +66,7 @@ class WaitingLanes:
     def share_among(self, num_devices: int) -> None:
         """Have lanes shared out among so many devices."""
         self.grouper.share_among(num_devices)
+        self._num_devices = num_devices
         self._is_stale = True
 
     def add(self, lanes: Sequence[Lane]) -> None:
@@ -97,7 +99,8 @@ class WaitingLanes:
             if rank is not None:
                 self._remove([first])
             return Work(purpose=Purpose.TRAIN, groups=(first,))
-        if has_time and can_measure and not self._is_measuring_cost and self.packer.wants_cost(waiting):
+        has_time = has_time and can_measure and len(waiting) > self._num_devices  # else each has a device of its own
+        if has_time and not self._is_measuring_cost and self.packer.wants_cost(waiting):
             self._is_measuring_cost = True
             return Work(purpose=Purpose.LOADING, groups=(waiting[0],))
         pack = self.packer.take(waiting)
