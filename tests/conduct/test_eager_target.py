@@ -111,6 +111,8 @@ def test_what_a_few_trials_show_is_not_taken_for_chance() -> None:
 
 def test_a_search_that_stops_trials_or_has_not_proposed_all_may_still_find_better_ones() -> None:
     choice = train_many([0.5] * 40, wobble=0.1)
+    end(choice, 2, math.nan, Status.STOPPED)
+    assert choice.is_likely
     choice.on_end(3, Status.STOPPED)
     assert not choice.is_likely
     some = EagerChoice(Objective("loss", "min"), 80, 0.5)

@@ -93,7 +93,8 @@ class EagerChoice:
     def on_end(self, number: int, status: Status) -> None:
         """Note which trials are done, if only for now."""
         self._ended.add(number)
-        self._has_cut |= status in (Status.STOPPED, Status.PAUSED)
+        is_sound = self._score(number) < INFEASIBLE  # what diverges is stopped whatever the search thinks of it
+        self._has_cut |= status is Status.PAUSED or (status is Status.STOPPED and is_sound)
         if status is Status.COMPLETED and self._score(number) < INFEASIBLE:
             self._completed.append(number)
 
