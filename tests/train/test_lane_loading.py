@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 from tests.train import loading_acts as acts
-from tests.train.lab import run, run_alone
+from tests.train.lab import Notebook, open_lanes, run, run_alone
 from torch import nn
 
 from headwater.fuse.functorch import is_lane_tensor
-from headwater.train import Trial
-from headwater.trials import Decision, Outcome, Report
+from headwater.train import Trial, sources
+from headwater.train.running import TrainingSetup, run_group
+from headwater.train.streams import TimedAccess
+from headwater.trials import Decision, Outcome, Report, TrialGroup
 
 VALUES = (0.2, 0.9, 0.2, 0.5)
 CONFIGS = [{"x": value, "lr": 0.1 + number / 10} for number, value in enumerate(VALUES)]
@@ -154,3 +157,19 @@ def test_labels_that_lanes_share_stay_plain() -> None:
 
     assert run(train, CONFIGS).outcome is Outcome.DONE
     assert not any(seen)
+
+
+def test_what_lanes_load_for_themselves_is_told_from_what_can_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(sources, "read_clock", lambda: float(next(ticks)))
+    found = []
+    for read in (acts.add_noise, acts.read_plainly):
+        access = TimedAccess()
+        group = TrialGroup(lanes=open_lanes(dict(enumerate(CONFIGS))))
+        ending = run_group(TrainingSetup(train_on(read), access=access, always_fuse=True), group, Notebook())
+        assert ending.outcome is Outcome.DONE
+        found.append((access.load_s, access.repeat_s))
+    (load_s, repeat_s), (shared_s, nothing_s) = found
+    assert load_s * len(CONFIGS) == pytest.approx(shared_s)
+    assert repeat_s == pytest.approx(shared_s - load_s)
+    assert nothing_s == 0.0

@@ -61,6 +61,11 @@ class LaneLoading:
         """Whether each lane of the group that reads now loads for itself."""
         return self._roster is not None and self._roster is ROSTER.get()
 
+    @property
+    def num_turns(self) -> int:
+        """How often all is loaded: once, or once for each lane."""
+        return 1 if self._roster is None or not self.is_by_lane else len(self._roster)
+
     def load(self, function: Load, *, draws: bool = False) -> Any:
         """Load for all lanes at once, or return what each of them has loaded.
 

@@ -370,8 +370,10 @@ def _measure(  # noqa: PLR0913 - each has its default, and says when enough was 
     if ending.outcome is not Outcome.DONE or (stopwatch.was_cut and stopwatch.seconds_per_step is None):
         return None, ending
     num_steps = ending.num_lane_steps / len(lanes)
-    loading_s = access.load_s * (access.num_read - num_read) / num_steps if num_steps else 0.0
+    examples_per_step = (access.num_read - num_read) / num_steps if num_steps else 0.0
+    loading_s = access.load_s * examples_per_step
     computing_s = call_s if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
+    computing_s += access.repeat_s * examples_per_step  # nobody shares it
     measurement = Measurement(
         num_lanes=len(lanes),
         seconds_per_lane_step=(computing_s + loading_s) / len(lanes),

@@ -103,6 +103,8 @@ class Source:
     def __init__(self, loader: DataLoader[Any], collate: Collate | None, seed: int, device: torch.device) -> None:
         self.seconds = 0.0
         """How long loading took so far."""
+        self.repeating_s = 0.0
+        """How much of it went into loading for further lanes what one has loaded already, each with its own values."""
         self.num_loaded = 0
         """How many examples were loaded so far."""
         self.awaits_readers: Callable[[], bool] = lambda: False
@@ -167,7 +169,9 @@ class Source:
             pieces.append((stretch, place - stretch.start, min(stop, stretch.stop) - stretch.start))
             place = stretch.stop
         batch = self._join(one, pieces)
-        self.seconds += read_clock() - begin
+        load_s = read_clock() - begin
+        self.seconds += load_s
+        self.repeating_s += load_s * (1 - 1 / self._lane_loading.num_turns)
         self._readers[reader] = (one.number, stop)
         self._forget()
         return batch

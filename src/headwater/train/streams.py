@@ -72,8 +72,21 @@ class TimedAccess(LoneAccess):
 
     @property
     def load_s(self) -> float:
-        """How long it took for each example that was loaded; 0 where there was none."""
-        return self.seconds / max(sum(source.num_loaded for source in self._sources.values()), 1)
+        """How long it took for each example that was loaded, once; 0 where there was none."""
+        return (self.seconds - self._repeating_s) / self._num_loaded
+
+    @property
+    def repeat_s(self) -> float:
+        """How long further lanes took for each example, who loaded it for themselves."""
+        return self._repeating_s / self._num_loaded
+
+    @property
+    def _repeating_s(self) -> float:
+        return sum(source.repeating_s for source in self._sources.values())
+
+    @property
+    def _num_loaded(self) -> int:
+        return max(sum(source.num_loaded for source in self._sources.values()), 1)
 
     def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
         """Keep what is loaded."""
