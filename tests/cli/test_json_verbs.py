@@ -64,7 +64,7 @@ def read(*arguments: str, exit_code: int = 0) -> Any:
 
 
 def test_every_verb_with_a_table_has_the_option() -> None:
-    verbs = get_group(app).commands
+    verbs = {name: verb for name, verb in get_group(app).commands.items() if not verb.hidden}
     with_json = {name for name, verb in verbs.items() if any("--json" in option.opts for option in verb.params)}
     assert with_json == verbs.keys() - WITHOUT_TABLE
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-VERBS = sorted(get_group(app).commands)
+VERBS = sorted(name for name, verb in get_group(app).commands.items() if not verb.hidden)
 SHARED = {"--storage", "--server", "--token", "--help", "--version"}
 """What the page explains once, for all verbs."""
 STUDY = """

@@ -197,6 +197,6 @@ def test_several_studies_are_kept_apart_by_their_names(wire: Wire) -> None:
     wire.teach(report_two, "other")
     wire.run(study="other")
     wire.run()
-    losses = [told.event.reports[0].metrics["loss"] for told in wire.said if isinstance(told.event, Reported)]
-    assert losses == [2.0, -1.0, -1.0]
+    reported = [told.event for told in wire.said if isinstance(told.event, Reported)]
+    assert [event.reports[0].metrics["loss"] for event in reported if not event.is_over] == [2.0, -1.0, -1.0]
     assert all(isinstance(told, Told) for told in wire.said)
