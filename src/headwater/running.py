@@ -24,8 +24,8 @@ from headwater.execute import (
     SimulatedExecutor,
     build_executor,
     find_service,
-    find_workers_kind,
 )
+from headwater.execute.choosing import find_workers_kind
 from headwater.interrupts import stopping_at_interrupt
 from headwater.search import Listed
 from headwater.space import Space

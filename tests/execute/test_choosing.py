@@ -13,7 +13,7 @@ from tests.execute.lab import STUDY
 import headwater as hw
 from headwater.conduct.limits import read_limits
 from headwater.errors import StudyError
-from headwater.execute import find_workers_kind
+from headwater.execute.choosing import find_workers_kind
 from headwater.running import open_executor
 from headwater.trials import Silence
 

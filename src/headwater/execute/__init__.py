@@ -6,7 +6,7 @@ from headwater.late import load_late
 
 if TYPE_CHECKING:
     from headwater.execute.auto import AutoExecutor
-    from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service, find_workers_kind
+    from headwater.execute.choosing import EXECUTORS, build_executor, check_executor, find_service
     from headwater.execute.counting import count_cores
     from headwater.execute.elastic_executor import ElasticExecutor
     from headwater.execute.inline import InlineExecutor
@@ -40,7 +40,6 @@ __all__ = [
     "check_executor",
     "count_cores",
     "find_service",
-    "find_workers_kind",
     "read_epoch_times",
 ]
 
@@ -68,7 +67,6 @@ if not TYPE_CHECKING:
             "check_executor": "choosing",
             "count_cores": "counting",
             "find_service": "choosing",
-            "find_workers_kind": "choosing",
             "read_epoch_times": "simulated_times",
         },
     )
