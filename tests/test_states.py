@@ -4,6 +4,7 @@ again with a note."""
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,20 +26,30 @@ class Stop(BaseException):
 
 
 class Machine:
-    """A training function that can be cut short, and notes from which epoch and weights it goes on."""
+    """A training function that can be cut short, and notes from which epoch and weights it goes on.
+
+    The notes are in a file: variables and attributes are put back where a trial goes on.
+    """
 
     def __init__(self, cut_at: int | None = None) -> None:
         self.cut_at = cut_at
-        self.begun: list[tuple[int, float]] = []
+        self.log = Path(tempfile.mkdtemp()) / "begun"
+        self.log.touch()
+
+    @property
+    def begun(self) -> list[tuple[int, float]]:
+        """From which epoch and weight each call went on."""
+        pairs = [line.split() for line in self.log.read_text().splitlines()]
+        return [(int(epoch), float(weight)) for epoch, weight in pairs]
 
     def __call__(self, trial: hw.Trial) -> None:
         model = trial.prepare_model(nn.Linear(1, 1, bias=False))
         optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
-        is_begun = False
+        num_before = len(self.begun)
         for epoch in trial.epochs(6):
-            if not is_begun:
-                self.begun.append((epoch, model.weight.item()))
-                is_begun = True
+            if len(self.begun) == num_before:
+                with self.log.open("a") as log:
+                    print(epoch, model.weight.item(), file=log)
             if epoch == self.cut_at:
                 raise Stop
             optimizer.zero_grad()
@@ -64,7 +75,7 @@ def cut_short(study: hw.Study) -> None:
     with pytest.raises(Stop):
         study.run()
     study.train.cut_at = None
-    study.train.begun.clear()
+    study.train.log.write_text("")
 
 
 def notes_of(storage: str | Path) -> str:
@@ -154,7 +165,7 @@ def test_a_copy_of_a_record_leaves_the_states_of_the_original_alone(place: Path,
     assert losses(copy.resume()) == alone()
     assert [epoch for epoch, _ in study.train.begun] == [0]  # type: ignore[attr-defined]  # a Machine
     assert {path: path.read_bytes() for path in before} == before
-    study.train.begun.clear()  # type: ignore[attr-defined]  # a Machine
+    study.train.log.write_text("")  # type: ignore[attr-defined]  # a Machine
     assert losses(study.resume()) == alone()
     assert study.train.begun[-1][0] == 3  # type: ignore[attr-defined]  # a Machine
 

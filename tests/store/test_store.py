@@ -59,7 +59,7 @@ def test_an_unknown_study_is_answered_with_those_there_are(store: Store, study_i
 
 
 def test_a_name_is_taken_once(store: Store, study_id: int) -> None:
-    with pytest.raises(StoreError, match="named 'first' already; resume it, or give the new one another name"):
+    with pytest.raises(StoreError, match=r"named 'first' already; .*resume='auto'.*another name"):
         store.create_study(StudyInfo(name="first", metric="loss", mode="min", seed=0))
     assert len(store.studies()) == 1
 

@@ -37,14 +37,17 @@ def remove(
         names = ", ".join(info.name for info in found)
         if not yes:
             _ask(f"remove {names} with {num_trials:,} trials and all saved states?")
-        gone: list[str] = []
+        gone, left = list[str](), list[str]()
         with open_store(storage) as store:
             for info in found:
                 if info.name not in gone:  # it may be a stage of one that was named too
-                    gone += remove_study(store, info)
+                    names_gone, reasons = remove_study(store, info)
+                    gone, left = gone + names_gone, left + reasons
         if as_json:
-            print_json({"removed": gone})
+            print_json({"removed": gone, "left": left})
             return
+        for reason in left:
+            open_err().print(escape(reason), soft_wrap=True)
         with_stages = f" and {len(stages - {info.name for info in found}):,} of their stages" if stages else ""
         open_out().print(escape(f"removed {names}{with_stages}"), soft_wrap=True)
 

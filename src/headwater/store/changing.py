@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, update
 
-from headwater.errors import NameTakenError
+from headwater.errors import NameTakenError, StoreError
 from headwater.store.encoding import encode_json
-from headwater.store.folder import remove_folder
 from headwater.store.leases import Lease
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.stages import list_stages
-from headwater.store.states import FOLDER, find_states, name_folder
+from headwater.store.states import FOLDER, find_states, name_folder, remove_states
 from headwater.store.store import Store
 from headwater.store.values import Batch, Note, StudyInfo, Transition
 from headwater.trials import Status
@@ -23,22 +22,29 @@ TARGET = "target"
 """The key of the fact that names the study which trained the target."""
 
 
-def remove_study(store: Store, info: StudyInfo) -> list[str]:
-    """Take a study out of the record with all of its stages and saved states; return the names of what is gone.
+def remove_study(store: Store, info: StudyInfo) -> tuple[list[str], list[str]]:
+    """Remove a study from the record with all of its stages and checkpoints.
+
+    Returns:
+        The names of the removed studies, and why checkpoints of some were left where they are.
 
     Raises:
         StudyError: It is running.
     """
-    gone = [*list_stages(store, info.name), info]
+    gone, left = [*list_stages(store, info.name), info], list[str]()
     for one in gone:
-        place = find_states(store, one)
+        place = None
+        try:
+            place = find_states(store, one) if store.is_shared else None
+        except StoreError as error:
+            left.append(f"checkpoints of {one.name} were not looked for: {error}")
         with Lease(store, one), store._writing(ABSENT) as connection:
             for table in (FACTS, NOTES, REPORTS, TRANSITIONS, SPANS, TRIALS, LEASES):
                 connection.execute(delete(table).where(table.c.study_id == one.id))
             connection.execute(delete(STUDIES).where(STUDIES.c.id == one.id))
-        if store.is_shared:
-            remove_folder(place.url)
-    return [one.name for one in gone]
+        if place is not None and not remove_states(place):
+            left.append(f"{place.url} was left: it holds files that no run of {one.name} has written")
+    return [one.name for one in gone], left
 
 
 def rename_study(store: Store, info: StudyInfo, name: str) -> list[str]:

@@ -212,6 +212,10 @@ def _connect_memory(*, create: bool) -> Database:
 
 def _connect_file(given: Path, *, create: bool) -> Database:
     path = given.expanduser().absolute()
+    try:
+        path.exists()
+    except OSError as error:
+        raise StoreError(f"{str(path)[:60]!r}... cannot be opened: {error.strerror}; give a shorter path") from None
     if path.is_dir():
         raise StoreError(f"{path} is a directory; give the path of a file in it, such as {path / 'study.db'}")
     if not path.parent.is_dir():
@@ -283,7 +287,8 @@ def _as_sqlite_database(engine: Engine, name: str, *, is_read_only: bool) -> Dat
 
 
 def _begin(connection: Connection) -> None:
-    connection.connection.cursor().execute(connection.get_execution_options().get("begin", "BEGIN"))
+    # Through SQLAlchemy, so that a lock held by another process raises its OperationalError, not the driver's.
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
 def _connect_postgresql(url: URL, *, create: bool) -> Database:

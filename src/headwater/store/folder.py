@@ -80,6 +80,17 @@ class Folder:
                 system, folder = self._system
                 system.rm_file(f"{folder}/{name}")
 
+    def remove_empty(self) -> None:
+        """Remove the folder itself, if no file is left in it."""
+        with self._explaining("removed"), suppress(FileNotFoundError):
+            if self._path is not None:
+                with suppress(OSError):  # somebody has put a file there
+                    self._path.rmdir()
+            else:
+                system, folder = self._system
+                if not self.list_names():
+                    system.rmdir(folder)
+
     @cached_property
     def _system(self) -> tuple[Any, str]:  # Any: a file system of fsspec, which has no types
         """The file system, and what it calls the folder."""

@@ -1,13 +1,22 @@
-"""Where the states of a study's trials lie. The record says so, and each state says whose it is.
+"""The folder with the checkpoints of a study's trials.
 
-A record in a file has them beside it, so that both move together. For a server, and where a place was asked for, the
-record holds that place; in it, each database has a folder of its own, so that a copy never writes into the original's.
+A record in a file has its checkpoints beside it, so that both move together. For a server, and where the user asked for
+a place, the record holds that place; in it, each database has a folder of its own, so that a copy never writes into the
+original's.
+
+A record may come from a stranger. So the names in it are single path components, and a place outside of the record's
+own folder counts only if a run on this side has left a marker with the study's id there. Removing a study removes files
+that a run wrote into a marked folder, and nothing else.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from pathlib import Path
 
+from headwater.errors import StoreError
 from headwater.store.engine import resolve
 from headwater.store.folder import Folder, as_path
 from headwater.store.recorder import Recorder
@@ -21,6 +30,9 @@ folder is called, where that is not the study's name of today."""
 DEFAULT_FOLDER = "headwater.states"
 """Where the states of studies on a server go, in the directory of the run, if nobody says where."""
 NAME_LENGTH = 60
+MARKER = "study.json"
+"""The file that holds the id of the study whose checkpoints a folder has."""
+_CHECKPOINT = re.compile(r"(best-)?\d+-\d+\.safetensors(\.[0-9a-f]+\.part)?", re.ASCII)
 
 
 def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace:
@@ -39,19 +51,43 @@ def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace:
         base = _as_absolute(DEFAULT_FOLDER)
     if base != recorded:
         recorder.add_fact(STATES, base)
-    return find_states(store, info)
+    place = _locate(store, info)
+    if base == recorded and asked is None:
+        _require_own(place, store)
+    if not is_marked(place):
+        Folder(place.url).write(MARKER, json.dumps({"study": info.uuid}).encode())
+    return place
 
 
 def find_states(store: Store, info: StudyInfo) -> StatesPlace:
-    """Return where the record says that the states of a study lie."""
+    """Return where the states of a study lie.
+
+    Raises:
+        StoreError: The record names a place that no run of the study has used, or that leads elsewhere.
+    """
+    place = _locate(store, info)
+    _require_own(place, store)
+    return place
+
+
+def _locate(store: Store, info: StudyInfo) -> StatesPlace:
     base, kept = store.fact(info.id, STATES), store.fact(info.id, KEPT)
     if isinstance(base, str):
         base = f"{base.rstrip('/')}/{store.identify()}"
     else:
         base = f"{resolve(store.path or Path(DEFAULT_FOLDER))}.states"
     is_kept = isinstance(kept, dict) and all(isinstance(kept.get(key), int) for key in ("number", "epoch"))
+    folder = store.fact(info.id, FOLDER) or name_folder(info)
+    if not isinstance(folder, str) or folder != _plain(folder):
+        raise StoreError(
+            f"the record of study {info.name} names {folder!r:.80} as the folder of its checkpoints, which leads "
+            "elsewhere; no run of Headwater has written that, so the record is damaged or not to be trusted"
+        )
+    path = as_path(f"{base}/{folder}")
+    if path is not None and path.is_symlink():
+        raise StoreError(f"{path} is a link to another place; checkpoints are read and written in real folders only")
     return StatesPlace(
-        url=f"{base}/{store.fact(info.id, FOLDER) or name_folder(info)}",
+        url=f"{base}/{folder}",
         study=info.uuid,
         kept=(kept["number"], kept["epoch"]) if is_kept else None,
     )
@@ -59,7 +95,43 @@ def find_states(store: Store, info: StudyInfo) -> StatesPlace:
 
 def name_folder(info: StudyInfo) -> str:
     """Return what the folder of a new study is called."""
-    return f"{_plain(info.name)}-{info.uuid[:12]}"
+    return _plain(f"{_plain(info.name)[:NAME_LENGTH]}-{info.uuid[:12]}")
+
+
+def is_marked(place: StatesPlace) -> bool:
+    """Tell whether a run of the study has used this folder before."""
+    with suppress(StoreError, ValueError, AttributeError):
+        return bool(json.loads(Folder(place.url).read(MARKER)).get("study") == place.study)
+    return False
+
+
+def _require_own(place: StatesPlace, store: Store) -> None:
+    own = None if store.path is None else f"{resolve(store.path)}.states"
+    is_own = own is not None and place.url.startswith(f"{own}/")
+    if store.is_shared and not is_own and not is_marked(place):
+        raise StoreError(
+            f"the record says that checkpoints are in {place.url}, where no run of this study has been; "
+            "if that is right, name the folder yourself: states=... or --states"
+        )
+
+
+def remove_states(place: StatesPlace) -> bool:
+    """Remove the checkpoints of a study, if a run of it has marked their folder; tell whether the folder is gone.
+
+    Files that no run writes are left where they are, and so is the folder then.
+    """
+    folder = Folder(place.url)
+    names = folder.list_names()
+    if not names or not is_marked(place):
+        return not names
+    own = [name for name in names if _CHECKPOINT.fullmatch(name)]
+    for name in own:
+        folder.remove(name)
+    if len(own) + 1 < len(names):
+        return False
+    folder.remove(MARKER)
+    folder.remove_empty()
+    return True
 
 
 def has_states(place: StatesPlace) -> bool:
@@ -77,4 +149,4 @@ def _as_absolute(place: str | Path) -> str:
 def _plain(name: str) -> str:
     """Return a name that every file system takes; the uuid behind it tells studies apart."""
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
-    return plain.strip(".")[:NAME_LENGTH] or "study"
+    return plain.strip(".") or "study"

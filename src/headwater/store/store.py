@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +84,11 @@ class Store:
 
     def create_study(self, info: StudyInfo) -> int:
         """Record a new study and return its id; `id` and `created` of `info` are not read."""
-        conflict = f"there is a study named {info.name!r} already; resume it, or give the new one another name"
+        conflict = (
+            f"the record has a study named {info.name!r} already; go on with it by study.run(..., resume='auto') or "
+            f"`headwater run FILE --resume auto`, give the new study another name, or remove the old one with "
+            f"`headwater rm {shlex.quote(info.name)} --storage {shlex.quote(self._database.name)}`"
+        )
         with self._writing(conflict, refusal=NameTakenError) as connection:
             key = connection.execute(insert(STUDIES), rows.write_study(info, self._clock())).inserted_primary_key
         assert key is not None
@@ -105,7 +110,7 @@ class Store:
         with self._writing(f"study {study_id} is not in the store", study_id, fence) as connection:
             if connection.execute(select(REPORTS.c.epoch).where(REPORTS.c.study_id == study_id).limit(1)).first():
                 return
-            for table in (FACTS, NOTES, TRANSITIONS, TRIALS, LEASES):
+            for table in (FACTS, NOTES, TRANSITIONS, SPANS, TRIALS, LEASES):
                 connection.execute(delete(table).where(table.c.study_id == study_id))
             connection.execute(delete(STUDIES).where(STUDIES.c.id == study_id))
 
@@ -350,7 +355,7 @@ class Store:
                 yield connection
                 self._database.require_present()
         except (IntegrityError, self._driver.IntegrityError) as error:
-            raise refusal(conflict) from error
+            raise refusal(conflict) from (error if refusal is StoreError else None)
         except (DBAPIError, self._driver.Error) as error:
             raise StoreError(explain_failure(error, self._database)) from error
 

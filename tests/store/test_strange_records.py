@@ -1,0 +1,99 @@
+"""Records from strangers: no path in them is read, written or removed outside of folders that the user named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import StoreError
+from headwater.space import Space, uniform
+from headwater.store import Recorder, Store, StudyInfo, find_states, open_store, place_states, remove_study
+from headwater.store.states import FOLDER, MARKER, STATES, is_marked, name_folder
+
+
+def record_study(store: Store, **facts: object) -> Recorder:
+    store.create_study(StudyInfo(name="theirs", metric="loss", mode="min", seed=0))
+    recorder = Recorder(store, store.study("theirs"), Space({"lr": uniform(0, 1)}))
+    for key, value in facts.items():
+        recorder.add_fact(key, value)
+    return recorder
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    folder = tmp_path / "victim"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    return folder
+
+
+@pytest.mark.parametrize("folder", ["../../victim", "..", ".", "a/b", "/etc", "a\0b", "", 7, ["x"]])
+def test_a_folder_name_that_leads_elsewhere_is_refused(tmp_path: Path, folder: object) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store, **{FOLDER: folder})
+        if folder == "":
+            assert Path(find_states(store, recorder.info).url).parent == tmp_path / "study.db.states"
+            return
+        with pytest.raises(StoreError, match="leads elsewhere"):
+            find_states(store, recorder.info)
+
+
+def test_removing_a_study_leaves_the_folder_that_a_stranger_named(tmp_path: Path, victim: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store, **{FOLDER: "../../victim"})
+        names, left = remove_study(store, recorder.info)
+        assert names == ["theirs"]
+        assert "leads elsewhere" in left[0]
+        assert store.studies() == []
+    assert (victim / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_link_beside_the_record_is_not_followed(tmp_path: Path, victim: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        place = tmp_path / "study.db.states" / name_folder(recorder.info)
+        place.parent.mkdir()
+        place.symlink_to(victim)
+        with pytest.raises(StoreError, match="link to another place"):
+            place_states(recorder, None)
+        remove_study(store, recorder.info)
+    assert (victim / "thesis.tex").exists()
+
+
+def test_a_place_that_only_the_record_names_is_neither_read_nor_written(tmp_path: Path, victim: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store, **{STATES: str(victim)})
+        with pytest.raises(StoreError, match="name the folder yourself"):
+            find_states(store, recorder.info)
+        with pytest.raises(StoreError, match="name the folder yourself"):
+            place_states(recorder, None)
+    assert [path.name for path in victim.iterdir()] == ["thesis.tex"]
+
+
+def test_a_place_that_the_user_names_is_marked_and_found_again(tmp_path: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        place = place_states(recorder, tmp_path / "elsewhere")
+        assert is_marked(place)
+        assert place_states(recorder, None) == find_states(store, recorder.info) == place
+        remove_study(store, recorder.info)
+    assert not Path(place.url).exists()
+
+
+def test_a_uuid_that_leads_elsewhere_does_not(tmp_path: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        info = record_study(store).info
+        assert "/" not in name_folder(replace(info, uuid="/../../../../etc"))
+
+
+def test_only_files_that_a_run_writes_are_removed(tmp_path: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        folder = Path(place_states(recorder, None).url)
+        for name in ("0-1.safetensors", "best-0-1.safetensors", "notes.txt"):
+            (folder / name).write_text("")
+        _, left = remove_study(store, recorder.info)
+        assert "notes.txt" not in left[0]
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", MARKER]
