@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -25,7 +27,7 @@ from tests.serve.service.conftest import (
     submit,
 )
 
-from headwater.errors import StudyError
+from headwater.errors import StoreError, StudyError
 from headwater.execute import Service
 from headwater.serve.service.openapi import PLACES, Place
 from headwater.serve.service.requests import parse_json, read_submission
@@ -284,3 +286,46 @@ def test_a_second_service_of_the_same_studies_is_refused(service: RunningService
 def test_the_shown_service_has_no_token() -> None:
     assert "hw_secret" not in repr(Service("http://hw_secret@127.0.0.1:1"))
     assert Service("http://hw_secret@127.0.0.1:1").token == "hw_secret"
+
+
+def connect(service: RunningService) -> socket.socket:
+    address = urlsplit(service.url)
+    return socket.create_connection((address.hostname, address.port))
+
+
+def test_silent_connections_keep_nobody_out(start_service: Start) -> None:
+    service = start_service("--devices", "1")
+    user = service.add_user("ada")
+    with ExitStack() as opened:
+        for _ in range(1100):
+            opened.enter_context(connect(service))
+        assert user.list_studies() == []
+
+
+def test_a_client_that_never_sends_its_headers_is_cut_off(service: RunningService) -> None:
+    with connect(service) as silent, connect(service) as slow:
+        slow.sendall(b"GET /v1/studies HTTP/1.1\r\nHost: ")
+        for one in (silent, slow):
+            one.settimeout(60)
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+
+
+def test_the_files_of_the_service_are_readable_by_nobody_else(service: RunningService) -> None:
+    storage = Path(service.storage)
+    service.add_user("ada")
+    for path in (storage, Path(f"{storage}-wal"), Path(f"{storage}-shm"), service.folder / "lock"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_locked_database_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.store.engine.LOCK_TIMEOUT_S", 0.1)
+    with (
+        ServiceStore.open(str(tmp_path / "service.db")) as store,
+        closing(sqlite3.connect(tmp_path / "service.db")) as other,
+    ):
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="locked by another process"):
+            store.add_user("ada", Role.USER, {})
+        other.rollback()
+        store.add_user("ada", Role.USER, {})

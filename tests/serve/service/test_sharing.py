@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ from tests.serve.service.conftest import (
 )
 
 from headwater.execute import Service
+from headwater.serve.service.folders import ServiceFolder
+from headwater.serve.service.running_studies import RunningStudies
 from headwater.serve.service.sharing import Party, form_parties, hash_files, split_devices
+from headwater.serve.service.steward import Setup
 from headwater.serve.service.values import State, Submission, Wish
 
 pytestmark = pytest.mark.timeout(300)
@@ -80,6 +84,43 @@ def test_a_study_that_comes_later_waits_for_a_report_of_the_one_that_runs() -> N
 
 def test_a_process_that_has_just_been_joined_is_left_alone() -> None:
     assert form([make("a"), make("b"), make("c")], {"a": 1, "b": 1}, may_join=False) == [Party(("a", "b"), 3)]
+
+
+def test_nobody_yields_where_nobody_waits() -> None:
+    assert form([make("a"), make("b")], {"a": 1, "b": 2}) == [Party(("a",), 1), Party(("b",), 1)]
+
+
+def test_studies_found_after_a_restart_are_in_one_process_until_their_stewards_say_otherwise(tmp_path: Path) -> None:
+    running = RunningStudies(ServiceFolder(tmp_path, None), lambda: 0.0)
+    (first,) = running.add([make("a")], 1)
+    (second,) = running.add([make("b")], 1)
+    shares = {"a": 1, "b": 0}
+    for runner, pid in ((first, 7), (second, 7)):
+        parties = form_parties([make("a"), make("b")], running.find_crews(), shares, lambda study: True)
+        assert parties == [Party(("a", "b"), 1)]
+        runner.pid = pid
+        running.unite(runner)
+    assert len({*running.find_crews().values()}) == 1
+
+
+def test_a_steward_obeys_a_message_that_arrives_together_with_its_set_up(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ENDLESS)
+    setup = Setup(
+        study="a",
+        work=str(tmp_path),
+        source=str(tmp_path),
+        arguments=("run", "train.py", f"--storage={tmp_path / 'record.db'}", "--name=a", "--trials=2"),
+        num_devices=1,
+        limits={},
+    )
+    command = [sys.executable, "-m", "headwater.serve.service.steward"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as steward:
+        assert steward.stdin is not None
+        assert steward.stdout is not None
+        steward.stdin.write(f"{json.dumps(asdict(setup))}\n{json.dumps({'stop': True})}\n".encode())
+        steward.stdin.flush()
+        said = [json.loads(line) for line in steward.stdout]
+    assert said[-1] == {"ended": 130}
 
 
 def test_those_who_are_together_stay_so_when_one_leaves() -> None:

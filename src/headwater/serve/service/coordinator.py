@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,8 @@ class Coordinator:
         self._runners = RunningStudies(folder, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
+        self._trouble = ""
+        """The fault of the machine that keeps the service from working now."""
         self._dirty: set[str] = set()
         self._shares: Mapping[str, tuple[str, ...]] = {}
         self._counted_s = clock()
@@ -76,15 +79,24 @@ class Coordinator:
             self._wake.clear()
             if self._fault is not None:
                 raise self._fault
-            with suppress(StoreError):  # the database may be there again later
+            try:
                 async with self._lock:
                     if not is_settled:
                         known = await self.call(self.store.list_submissions)
                         await self.call(self.folder.settle_all, {submission.id for submission in known})
                         is_settled = True
                     await self._tick()
+                self._trouble = ""
+            except (StoreError, OSError) as error:  # a locked database, a full disk: both may pass
+                self._report_trouble(error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), TICK_S)
+
+    def _report_trouble(self, error: Exception) -> None:
+        """Print why the service pauses, once for each reason. Running studies go on meanwhile."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            sys.stderr.write(f"the service pauses and tries again every {TICK_S:g} s: {error}\n")
 
     # what is asked of it
 

@@ -128,7 +128,8 @@ class ServiceFolder:
             for folder in (self.path, self.studies, self.shares):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o711)
-            self._lock = (self.path / "lock").open("wb")
+            self._lock = (self.path / "lock").open("ab")
+            os.fchmod(self._lock.fileno(), 0o600)  # a study that could open the file could hold the lock
         except OSError as error:
             raise StudyError(f"{self.path} cannot hold studies: {error.strerror}; give another --folder") from error
         try:

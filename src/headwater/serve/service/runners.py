@@ -48,7 +48,6 @@ class StudyRunner:
         self.progress: Json = {}
         self.has_progressed = False
         """Whether any epoch was reported since it was started."""
-        self.was_told_to_stop = False
         self._submission = submission
         self._process: Process | None = None
         self._is_to_die = False
@@ -104,10 +103,8 @@ class StudyRunner:
             self._send({"devices": count})
 
     def tell_stop(self) -> None:
-        """Have it end after its next report."""
-        if not self.was_told_to_stop and self._process is not None:
-            self.was_told_to_stop = True
-            self._send({"stop": True})
+        """Ask the study to end after its next report. Safe to repeat: the coordinator does so until it has ended."""
+        self._send({"stop": True})
 
     def end_now(self) -> None:
         """Kill it, if all that are in its process are to be killed: no study ends for the sake of another."""
@@ -190,7 +187,7 @@ class StudyRunner:
             self.has_progressed = True
 
     def _send(self, message: Json) -> None:
-        """Say something; that nobody hears it is noticed by whoever listens."""
+        """Send a message to the steward. A dead steward is detected by `_listen`, not here."""
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             with suppress(ConnectionError):
                 self._process.stdin.write(json.dumps(message).encode() + b"\n")

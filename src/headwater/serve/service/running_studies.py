@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from headwater.serve.service.deciding import Claim
 from headwater.serve.service.folders import ServiceFolder
@@ -68,9 +68,17 @@ class RunningStudies:
         """Tell whether the process of a study may be begun anew with more studies: not too often."""
         return self._clock() - self._joined_s.get(self._runners[study].share, -JOIN_S) >= JOIN_S
 
-    def find_crews(self) -> dict[str, int]:
-        """Return by study which process it is in."""
-        return {study: id(runner.crew) for study, runner in self._runners.items()}
+    def find_crews(self) -> dict[str, Hashable]:
+        """Return by study which process it is in.
+
+        Studies with the same files count as one process until all of their stewards have told its id: after a restart
+        of the service they may well be in one, and must not be made to yield to each other.
+        """
+        unknown = {runner.share for runner in self._runners.values() if runner.share and runner.pid is None}
+        return {
+            study: runner.share if runner.share in unknown else id(runner.crew)
+            for study, runner in self._runners.items()
+        }
 
     def claim(self, party: Party) -> Claim:
         """Return what a party has now."""

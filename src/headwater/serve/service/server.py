@@ -23,6 +23,7 @@ from headwater.report.page.html import SERVICE_PARTS, dashboard_html, queue_html
 from headwater.serve.access import HEADERS as PAGE_HEADERS
 from headwater.serve.service.answers import HEADERS, answer, refuse_failing, refuse_unknown, telling_errors
 from headwater.serve.service.api import Api
+from headwater.serve.service.connections import ConnectionLimits
 from headwater.serve.service.coordinator import Coordinator
 from headwater.serve.service.folders import ServiceFolder
 from headwater.serve.service.isolation import Limits, check_interpreter
@@ -163,8 +164,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _run(app: Starlette, listening: socket.socket) -> None:
+    limits = ConnectionLimits(app)
     config = uvicorn.Config(
-        app,
+        limits,
+        http=limits.make_protocol(),
         log_level="warning",
         access_log=False,
         server_header=False,

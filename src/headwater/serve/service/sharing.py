@@ -54,19 +54,28 @@ def form_parties(
     parties: list[Party] = []
     for group in groups.values():
         staying = [one for one in group if one.wish is Wish.NONE]
-        by_crew: dict[Hashable, list[str]] = defaultdict(list)
+        by_crew: dict[Hashable, list[Submission]] = defaultdict(list)
         for one in staying:
-            by_crew[crews.get(one.id)].append(one.id)
+            by_crew[crews.get(one.id)].append(one)
         waiting, running = by_crew.pop(None, []), list(by_crew.values())
-        share = _limit(staying, sum(shares.get(one.id, 0) for one in staying))
         is_leaving = len(staying) < len(group)
-        if len(running) + bool(waiting) <= 1 and not (is_leaving and waiting):
-            parties += [Party(tuple(members), share) for members in (*running, waiting) if members]
-        elif is_leaving or len(running) > 1 or may_join(running[0][0]):
-            parties += [Party(tuple(members), 0) for members in running]
+        if not waiting:
+            parties += [_form_party(crew, crew, shares) for crew in running]
+        elif not running:
+            parties += [] if is_leaving else [_form_party(waiting, waiting, shares)]
+        elif is_leaving or all(may_join(crew[0].id) for crew in running):
+            parties += [Party(tuple(one.id for one in crew), 0) for crew in running]
         else:
-            parties.append(Party(tuple(running[0]), share))
+            parties += [_form_party(running[0], [*running[0], *waiting], shares)]
+            parties += [_form_party(crew, crew, shares) for crew in running[1:]]
     return parties
+
+
+def _form_party(crew: Sequence[Submission], paying: Sequence[Submission], shares: Mapping[str, int]) -> Party:
+    """Return a party with the devices of all studies that pay for it, at most as many as any of them may have."""
+    share = sum(shares.get(one.id, 0) for one in paying)
+    limits = [one.max_devices for one in paying if one.max_devices is not None]
+    return Party(tuple(one.id for one in crew), min([share, *limits]))
 
 
 def split_devices(lanes: Sequence[Mapping[str, int]], num_held: float) -> list[float]:
@@ -92,7 +101,3 @@ def _find_kind(one: Submission) -> Hashable:
     """Return what is the same for studies that train together; of all others, their own."""
     is_alone = not one.share or one.num_deaths > 0 or "surrogate" in one.options
     return one.id if is_alone else (one.share, *(one.options.get(name) for name in ("study", "seed", "max_epochs")))
-
-
-def _limit(studies: Sequence[Submission], share: int) -> int:
-    return min([share, *(one.max_devices for one in studies if one.max_devices is not None)])

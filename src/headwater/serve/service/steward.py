@@ -67,7 +67,8 @@ class Setup:
 
 def main() -> None:
     """Be a steward until the runner has ended or the service is gone."""
-    setup = Setup(**json.loads(sys.stdin.buffer.readline()))
+    messages = _receive()
+    setup = Setup(**next(message for message in messages if message))
     for name, value in setup.limits.items():
         _limit(getattr(resource, name), value)
     crew = [Mate(**one) for one in setup.crew]
@@ -84,15 +85,17 @@ def main() -> None:
         for work in [mate.work for mate in crew] or [setup.work]:
             (Path(work) / PID).write_text(str(runner.pid))
     _tell({"pid": _read_number(setup, PID)})
-    _accompany(setup, runner, is_shared=bool(crew))
+    _accompany(setup, runner, messages, is_shared=bool(crew))
 
 
-def _accompany(setup: Setup, runner: subprocess.Popen[bytes] | None, *, is_shared: bool) -> None:
+def _accompany(
+    setup: Setup, runner: subprocess.Popen[bytes] | None, messages: Iterator[dict[str, Any]], *, is_shared: bool
+) -> None:
     from headwater.serve.service.watching import RecordWatch
 
     watch = RecordWatch(setup.study, Path(setup.work) / "record.db", setup.num_devices)
     lock = (Path(setup.work) / LOCK).open("ab")
-    for command in _hear():
+    for command in messages:
         if "devices" in command:
             watch.num_devices = command["devices"]
         watch.is_to_stop = watch.is_to_stop or bool(command.get("stop"))
@@ -162,8 +165,12 @@ def _run(setup: Setup, arguments: Sequence[str], output: int, fds: Sequence[int]
     )
 
 
-def _hear() -> Iterator[dict[str, Any]]:  # Any: JSON values
-    """Yield what the service says, and an empty object whenever it has said nothing for a while; end with it."""
+def _receive() -> Iterator[dict[str, Any]]:  # Any: JSON values
+    """Yield the messages of the service, and an empty one every `LOOK_S` seconds of silence; end when it is gone.
+
+    All input goes through this reader. A second, buffered one (`sys.stdin`) would swallow a message that arrives in the
+    same read as the set-up, and `select` would never report it.
+    """
     pending = b""
     while True:
         ready, _, _ = select.select([0], [], [], LOOK_S)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
+from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
@@ -54,12 +56,19 @@ class ServiceStore:
     @classmethod
     def open(cls, url: str, clock: Callable[[], float] = time.time) -> Self:
         """Open the tables at a database URL, which makes them where they are missing."""
-        database = open_database(url, create=True)
+        before = os.umask(0o077)  # SQLite gives its -wal and -shm files the mode of the database
+        try:
+            database = open_database(url, create=True)
+        finally:
+            os.umask(before)
         if not database.is_shared:
             database.writer.dispose()
             raise StudyError("a service cannot be kept in memory; give --storage a path or a database URL")
         if database.path is not None:
-            database.path.chmod(0o600)  # submitted studies run beside it
+            # Files of an earlier release may be readable by submitted studies, which run beside them.
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    Path(f"{database.path}{suffix}").chmod(0o600)
         return cls(database, clock)
 
     def __enter__(self) -> Self:
