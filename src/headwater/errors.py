@@ -3,6 +3,7 @@
 HeadwaterError
 ├── SpaceError             a search space or a domain in it is malformed
 ├── StudyError             a study was asked for something it cannot do
+│   └── AllTrialsFailedError  every trial of a study failed; the error carries the result
 ├── PlanError              a plan was asked for that makes no sense, or that no cluster can keep to
 ├── StoreError             the record cannot be read or written
 │   └── NameTakenError     the record has a study of this name already
@@ -18,12 +19,19 @@ WidthsWanted (BaseException) a model must be seen at work before it can be resiz
 LanesLeave (BaseException) every lane has left its group; ends the training function; never seen by users
 UnitLeaves (BaseException) a unit is taken out of its pack where it waits; never seen by users
 CannotPack (BaseException) this function must not take turns with others; it runs alone; never seen by users
+MeasuringEnds (BaseException) this function is only measured and must leave nothing behind; never seen by users
 LineLost (BaseException)   the process at the other end is gone; never seen by users
 RunFault (BaseException)   the study failed under a training function, not the trial; users see its cause
 StudyEnds (BaseException)  a limit is reached or someone asked to stop; ends the run with everything saved
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from headwater.trials import Result
 
 
 class HeadwaterError(Exception):
@@ -36,6 +44,20 @@ class SpaceError(HeadwaterError, ValueError):
 
 class StudyError(HeadwaterError, ValueError):
     """A study was asked for something it cannot do."""
+
+
+class AllTrialsFailedError(StudyError):
+    """Every trial of a study failed. The record keeps all of them, and `Study.retry` trains them again."""
+
+    def __init__(self, message: str, *results: Result) -> None:
+        super().__init__(message)
+        self.results = results
+        """The results of all studies that ran together; of a study that ran alone, its own."""
+
+    @property
+    def result(self) -> Result:
+        """The result of the study, with every trial and its traceback."""
+        return next(result for result in self.results if result.has_only_failures)
 
 
 class PlanError(HeadwaterError, ValueError):
@@ -68,7 +90,17 @@ class RanksLostError(HeadwaterError):
 
 
 class CannotFuseError(HeadwaterError):
-    """These lanes cannot run as one."""
+    """These lanes cannot run as one.
+
+    The listeners hear of it where it is raised, because the user's code may catch it.
+    """
+
+    listeners: ClassVar[list[Callable[[str], None]]] = []
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        for listener in self.listeners:
+            listener(reason)
 
 
 class CannotDivideError(HeadwaterError):
@@ -93,6 +125,10 @@ class LanesLeave(BaseException):
 
 class UnitLeaves(BaseException):
     """This run of the training function is not to go on: its pack has ended, or let it go."""
+
+
+class MeasuringEnds(BaseException):
+    """The function that is only measured would leave a file, a process or a connection behind, so it ends here."""
 
 
 class CannotPack(BaseException):

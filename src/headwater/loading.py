@@ -53,6 +53,14 @@ class _RunCalled(BaseException):
 
 
 def _check_file(path: Path) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"{str(path)[:60]!r} cannot be opened ({type(error).__name__}: {error!s:.60}); give a Python file"
+        ) from None
     if path.is_dir():
         files = sorted(file.name for file in path.glob("*.py"))[:5]
         hint = f", such as {path / files[0]}" if files else ""
@@ -115,7 +123,9 @@ def _telling_failure(path: Path) -> Iterator[None]:
             f"{path} could not be loaded: it ended Python with {error.code!r}; put what is only for running it as a "
             f'script, such as parsing arguments, under `if __name__ == "__main__":`'
         ) from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a file may raise anything while it is loaded
         cut = _cut_to_file(error.__traceback__, path)
         lines = traceback.format_exception(type(error), error.with_traceback(cut), cut)
         raise StudyError(f"{path} could not be loaded\n\n{''.join(lines).rstrip()}") from error

@@ -188,12 +188,13 @@ def _measure_two(study: Study) -> Mapping[int, float]:
 
 def _find_alike(study: Study, store: Store) -> Iterator[tuple[str, StudyInfo]]:
     """Yield the studies of the record that are made of the same, the newest first, and on what they trained."""
-    from headwater.train.machine import count_threads, describe_device, read_torch_settings
+    from headwater.train.machine import count_threads, describe_device
+    from headwater.train.process_settings import read_process_settings
     from headwater.train.running import choose_device
 
     device = choose_device(study.device)
     is_target = isinstance(study.surrogate, Surrogate) and study.surrogate.at == 1
-    settings = RunSettings(device=str(device), torch_settings=read_torch_settings(), spreads=is_target)
+    settings = RunSettings(device=str(device), process_settings=read_process_settings(), spreads=is_target)
     brief = make_brief(study, "", StatesPlace(url="memory://headwater/none", study=""), settings)
     for kind in dict.fromkeys(describe_device(device, count) for count in (count_threads(), 1)):
         made_of = identify(brief, kind)

@@ -122,8 +122,9 @@ def open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tu
     if isinstance(study.executor, SimulatedExecutor):  # nothing trains, so torch stays away
         yield study.executor, RunSettings(num_devices=max(len(study.executor.list_devices()), 1), watcher=watcher)
         return
-    from headwater.train.machine import count_threads, describe_device, read_torch_settings
+    from headwater.train.machine import count_threads, describe_device
     from headwater.train.memory import keep_freed_memory
+    from headwater.train.process_settings import read_process_settings
     from headwater.train.running import choose_device
 
     kind = find_workers_kind(study.executor, study.device)
@@ -139,7 +140,7 @@ def open_executor(study: Study, limits: Limits, watcher: Watcher) -> Iterator[tu
         device=str(device),
         kind=describe_device(device, count_threads() if begins_here else 1) + gaps,
         shares_states=not is_here,
-        torch_settings=read_torch_settings(),
+        process_settings=read_process_settings(),
         watcher=watcher,
     )
     try:

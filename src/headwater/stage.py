@@ -68,7 +68,7 @@ class RunSettings:
     """What tells devices apart on which groups take unlike times; None where nothing trains."""
     shares_states: bool = False
     """Whether other processes are to see the states of studies without a record."""
-    torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
+    process_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
     learnt: Learnt = field(default_factory=Learnt)
     """What is known of the function from an earlier stage."""
     watcher: Watcher = field(default_factory=Silence)
@@ -241,7 +241,7 @@ def make_brief(study: Study, name: str, states: StatesPlace, settings: RunSettin
         surrogate=surrogate,
         compiles=is_target if study.compile is None else study.compile,
         shares_loading=study.packing is not None,
-        torch_settings=settings.torch_settings,
+        process_settings=settings.process_settings,
         divides=divides,
         chooses_threads=settings.spreads and not divides,
     )

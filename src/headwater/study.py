@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headwater.conduct.limits import Limits, read_limits
-from headwater.errors import SpaceError, StudyError
+from headwater.errors import AllTrialsFailedError, HeadwaterError, SpaceError, StoreError, StudyError
 from headwater.execute import Executor, Service, check_executor
 from headwater.plan import Packing
 from headwater.plan.allocation import ALLOCATIONS
@@ -19,6 +19,7 @@ from headwater.search import Build, ResultOrder, Searcher, check_search
 from headwater.search.building import check_constrained, check_several
 from headwater.settings import check_function, check_name, check_one_of, check_text, read_number, read_whole, set_whole
 from headwater.space import Space, show_plain
+from headwater.space.meant import has_search, require_search
 from headwater.space.partial import adopt_shown, complete_config
 from headwater.trials import Constraint, Objective, Result, Surrogate, read_constraints
 from headwater.trials.html import write_facts, write_table
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_STORAGE = "headwater.db"
 LARGEST_SEED = 2**32 - 1
 """What NumPy takes."""
+
+MOST_SEEDS = MOST_DEVICES = 10_000
 
 
 @dataclass
@@ -110,6 +113,7 @@ class Study:
     def __post_init__(self) -> None:
         check_function(self.train)
         self.space = self.space if isinstance(self.space, Space) else Space(self.space)
+        require_search(self.space)
         self._split_metrics()
         self._read_constraints()
         check_one_of("mode", self.mode, ("min", "max"))
@@ -134,6 +138,11 @@ class Study:
 
     def _split_metrics(self) -> None:
         """Keep the first of several metrics, and the others apart."""
+        further: object = self.also
+        if not isinstance(further, Mapping):
+            raise StudyError(
+                f"also is {further!r}; it must be a dictionary of metrics and modes, as in {{'f1': 'max'}}"
+            )
         if isinstance(self.metric, list | tuple):
             names, modes = list(self.metric), self.mode
             modes = [modes] * len(names) if isinstance(modes, str) else list(modes)
@@ -222,9 +231,10 @@ class Study:
 
     def _check_numbers(self) -> None:
         self.seed = read_whole("seed", self.seed, 0, LARGEST_SEED)
-        self.num_seeds = read_whole("num_seeds", self.num_seeds)
+        self.num_seeds = read_whole("num_seeds", self.num_seeds, 1, MOST_SEEDS)
         set_whole(self, "max_epochs", 1)
-        set_whole(self, "devices", 1)
+        if self.devices is not None:
+            self.devices = read_whole("devices", self.devices, 1, MOST_DEVICES)
         if self.trial_timeout is not None:
             self.trial_timeout = read_number("trial_timeout", self.trial_timeout, 0)
         if self.lanes != "auto":
@@ -260,7 +270,8 @@ class Study:
         """Train trials until there are `num_trials`, or the space has no more.
 
         It ends early after `time_budget` seconds, or when a trial reaches `target`. A trial that raises or reports NaN
-        is a result like any other; `Result.trials` holds them all. Ctrl-C ends the run after the next report with
+        is a result like any other; `Result.trials` holds them all. The first failure is shown when it happens, and if
+        the first five trials fail in the same way, the run ends. Ctrl-C ends the run after the next report with
         everything saved for `resume`; twice, at once.
 
         With `resume="auto"`, a study of this name that the record has goes on, as by `resume`; there is a new one where
@@ -271,6 +282,10 @@ class Study:
         A `watcher` shows the run; by default that is what suits the place: one output in a notebook, a live display on
         a terminal, and lines elsewhere, by the logger "headwater" where logging is set up. `headwater.Silence()` shows
         nothing anywhere.
+
+        Raises:
+            AllTrialsFailedError: Every trial failed; the error carries the result.
+            NameTakenError: The record has a study of this name, and `resume` is "never".
         """
         limits = read_limits(num_trials, time_budget, target)
         check_one_of("resume", resume, ("never", "auto"))
@@ -318,10 +333,24 @@ class Study:
         """Run or resume within limits that were read already."""
         from headwater.running import run_study
 
-        result = run_study(self, limits, watcher or Silence(), is_new=is_new)
+        if watcher is not None and not isinstance(watcher, Watcher):
+            raise StudyError(f"watcher is {watcher!r}; it must have the methods start, pulse, tell and end")
+        try:
+            result = run_study(self, limits, watcher or Silence(), is_new=is_new)
+        except HeadwaterError as error:
+            # The message says everything: frames of the package and of the database driver would only bury it.
+            cause = None if isinstance(error, StoreError) else error.__cause__
+            raise error.with_traceback(None) from cause
         if result.was_interrupted and self.on_interrupt == "raise":
             raise KeyboardInterrupt(result.ended_early)
+        if result.has_only_failures and not result.was_interrupted:
+            raise AllTrialsFailedError(f"{result.explain_failures()}; {self._explain_retry()}", result)
         return result
+
+    def _explain_retry(self) -> str:
+        if self.storage is None:
+            return "fix the cause, and run the study again"
+        return "fix the cause, and train these trials again with study.retry() or `headwater retry FILE`"
 
     def is_recorded(self) -> bool:
         """Tell whether the record has a study of this name."""
@@ -352,8 +381,13 @@ class Study:
         """Return how many trials there can be: as many as were asked for, or as the space has.
 
         Raises:
-            StudyError: Neither says.
+            StudyError: Neither says, or there is one configuration and more trials were asked for.
         """
+        if num_trials is not None and num_trials > 1 and not has_search(self._space):
+            raise StudyError(
+                f"num_trials is {num_trials}, but every key of the space is a constant ({self._space}), so there is "
+                "one configuration; give a key a domain such as hw.loguniform(1e-4, 1.0), or leave num_trials out"
+            )
         known = [number for number in (num_trials, self._space.size) if number is not None]
         if not known:
             raise StudyError(

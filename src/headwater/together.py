@@ -11,7 +11,7 @@ from functools import partial
 from headwater.conduct.joint import JointConductor
 from headwater.conduct.limits import Limits, read_limits
 from headwater.conduct.study_conductor import StudyConductor
-from headwater.errors import HeadwaterError, StudyEnds, StudyError
+from headwater.errors import AllTrialsFailedError, HeadwaterError, StudyEnds, StudyError
 from headwater.execute import AutoExecutor, Executor, InlineExecutor, ProcessExecutor
 from headwater.interrupts import stopping_at_interrupt
 from headwater.running import REFUSALS, find_earlier, open_executor
@@ -58,6 +58,7 @@ def run_together(
 
     Raises:
         StudyError: They cannot run together, or one of them cannot run.
+        AllTrialsFailedError: Every trial of one of them failed; the error carries the results of all.
     """
     counts = list(num_trials) if isinstance(num_trials, Sequence) else [num_trials] * len(studies)
     _check(studies, counts)
@@ -68,7 +69,11 @@ def run_together(
         for place, (study, count) in enumerate(zip(studies, counts, strict=True))
     ]
     run_members(members, may_resume=resume == "auto")
-    return [results[place] for place in range(len(studies))]
+    found = [results[place] for place in range(len(studies))]
+    failed = [result for result in found if result.has_only_failures and not result.was_interrupted]
+    if failed:
+        raise AllTrialsFailedError("; ".join(result.explain_failures() for result in failed), *found)
+    return found
 
 
 def run_members(members: Sequence[Member], *, may_resume: bool, turn_s: float = math.inf) -> None:

@@ -54,14 +54,15 @@ study = hw.Study(train, space={"lr": hw.uniform(0, 1)}, metric="loss", lanes=1)
 NUM_TRIALS = 3
 """
 LOADING = """
+import itertools
 import torch
 import headwater as hw
 
-class Numbers(torch.utils.data.Dataset):
-    num_loaded = 0
+counted = itertools.count()  # a variable that a trial changes would be put back
 
+class Numbers(torch.utils.data.Dataset):
     def __getitem__(self, index):
-        self.num_loaded += 1
+        next(counted)
         return torch.tensor(index)
 
     def __len__(self):
@@ -69,7 +70,7 @@ class Numbers(torch.utils.data.Dataset):
 
 class Count(hw.Callback):
     def on_result(self, result):
-        print(f"{numbers.num_loaded} examples loaded")
+        print(f"{next(counted)} examples loaded")
 
 def train(trial):
     loader = trial.prepare_data_loader(numbers, batch_size=trial.config["batch_size"])
@@ -185,7 +186,8 @@ def test_a_metric_that_is_never_reported_is_an_error(place: Path) -> None:
 def test_a_study_in_which_every_trial_failed_ends_with_status_1() -> None:
     result = invoke("run", "failing.py")
     assert result.exit_code == 1
-    assert "every trial failed; trial 0: ValueError: no data in [nowhere]" in result.stderr
+    assert "all 3 trials of study 'train-1' failed; trial 0: ValueError: no data in [nowhere] (" in result.stderr
+    assert "failing.py, line 5, in train)" in result.stderr
     assert "headwater show train-1 --trial 0" in result.stderr
     assert "3: 3 failed" in result.stdout
 

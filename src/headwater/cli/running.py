@@ -56,7 +56,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.cli.worker_options import KeyFileOption, ListenOption, SbatchOption, use_workers
-from headwater.errors import HeadwaterError, StudyError
+from headwater.errors import AllTrialsFailedError, HeadwaterError, StudyError
 
 if TYPE_CHECKING:
     from headwater.loading import Loaded
@@ -69,6 +69,8 @@ MOST_PROFILES = 2
 SEARCH_HELP = (
     "How to search: random, grid; tpe, gp, cmaes, qmc, nsga2; halving, hyperband, asha, bohb, sync-bohb, pbt, median."
 )
+MOST_DIGITS = 18
+"""A longer number is no count of anything."""
 MOST_WITHOUT_ASKING = 10_000
 """A finite space up to this size is searched as a whole; for a larger one, the number of trials must be given."""
 
@@ -280,7 +282,7 @@ def set_running(
 
 def read_count(text: str | None) -> int | str | None:
     """Read a number where there is one; the study itself refuses any other word than auto."""
-    return int(text) if text is not None and text.isdecimal() else text
+    return int(text) if text is not None and text.isdecimal() and len(text) <= MOST_DIGITS else text
 
 
 def count_trials(study: Study, asked: int | None, loaded: Loaded, file: Path) -> int:
@@ -313,6 +315,8 @@ def watch(file: Path, study: Study, start: Callable[[RunWatcher], Result], quiet
     except KeyboardInterrupt:
         open_err().print(_explain_interruption(watcher, study), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
+    except AllTrialsFailedError as error:
+        return error.result
     except HeadwaterError:
         raise
     except Exception as error:  # of a callback, or whatever else is no trial's
@@ -376,13 +380,17 @@ def print_result(result: Result, console: Console) -> None:
 
 def explain_failure(result: Result) -> Text:
     """Say why a run has found nothing."""
+    from headwater.trials import read_failure
+
     failed = [trial for trial in result.trials if trial.error]
     if not failed:
         return Text(f"no trial has a finite {result.metric}; the learning rates may be too high", style="bold red")
-    everyone = len(failed) == len(result.trials)
-    text = Text("every trial failed" if everyone else f"no trial has a finite {result.metric}", style="bold red")
     first = failed[0]
-    text.append(f"; trial {first.number}: {(first.error or '').rstrip().splitlines()[-1]}", style="not bold default")
+    if result.has_only_failures:
+        text = Text(result.explain_failures(), style="bold red")
+    else:
+        failure = read_failure(first.error or "")
+        text = Text(f"no trial has a finite {result.metric}; trial {first.number}: {failure}", style="bold red")
     if result.storage in MEMORY_NAMES:
         return text
     look = f"{show_command('show', result.study, result.storage)} --trial {first.number}"

@@ -45,7 +45,7 @@ class Endings:
             self._waiting.refuse_packs(cut_alike(lanes), reason)
         elif outcome is Outcome.LOST:
             self._restart(lanes, Lost(key=0, reason=ending.error))
-        elif outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(lanes) == 1:
+        elif outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and len(lanes) == 1 and not ending.was_fused:
             self._fail(ending)
         else:
             self._waiting.part(ending)

@@ -158,7 +158,7 @@ class Grouper:
 
         Where the largest size that was tried is the best, more are taken for better: there were no more to try.
         """
-        if self._apart is not None:
+        if self._apart is not None or lane.number in self._suspects:
             return 1
         kind = self.kind_of(lane)
         _, profile = self._known.get(kind, (0, None))
@@ -234,12 +234,14 @@ class Grouper:
 
         Where there are none, they are to be sorted anew, with all that wait: what was learnt holds for those too.
         """
-        if ending.outcome is Outcome.OUT_OF_MEMORY:
+        has_raised = ending.outcome is Outcome.RAISED
+        if ending.outcome is Outcome.OUT_OF_MEMORY and len(ending.lanes) > 1:
             return self._shrink(ending.lanes)
-        if ending.outcome is Outcome.RAISED:
+        if has_raised or ending.outcome is Outcome.OUT_OF_MEMORY:
             cause = ending.error.rstrip().splitlines()[-1]
-            self._tell(f"their group failed and ran again in halves to find whose fault it was: {cause}", ending.lanes)
-            if len(ending.lanes) == 2:
+            halves = "in halves to find whose fault it was" if len(ending.lanes) > 1 else "alone, as the last of it"
+            self._tell(f"their group failed and ran again {halves}: {cause}", ending.lanes)
+            if has_raised and len(ending.lanes) <= 2:
                 self._suspects |= {lane.number: cause for lane in ending.lanes}
             return [half for group in cut_alike(ending.lanes) for half in halve_group(group.lanes)]
         assert ending.question is not None

@@ -47,8 +47,9 @@ def split_event(event: Event, member: int, placement: Placement, num_lanes: int)
         num_lane_steps = round(event.num_lane_steps * share)
         return replace(event, reports=tuple(reports), seconds=event.seconds * share, num_lane_steps=num_lane_steps)
     if isinstance(event, Saved):
-        seconds = event.seconds * share
-        return replace(event, epochs=_select(event.epochs, member), kept=_select(event.kept, member), seconds=seconds)
+        epochs, kept = _select(event.epochs, member), _select(event.kept, member)
+        obstacles = _select(event.obstacles, member)
+        return replace(event, epochs=epochs, obstacles=obstacles, kept=kept, seconds=event.seconds * share)
     if isinstance(event, Ended):
         ending = _split_ending(event.ending, event.numbers, member, share)
         return replace(event, ending=ending, numbers=_own_numbers(event.numbers, member), seconds=event.seconds * share)

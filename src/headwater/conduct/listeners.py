@@ -64,6 +64,7 @@ class StudyLog:
         self._show_text = watcher.phase if isinstance(watcher, PhaseWatcher) else None
         self._listeners = listeners
         self._seconds: dict[int, float] = {}
+        self._noted: set[str] = set()
         self._next_pulse_s = -math.inf
         self._is_behind = False
         """Whether something has happened that nobody was shown."""
@@ -112,7 +113,9 @@ class StudyLog:
     def hear(self, event: Foreseen | Noted | Spent) -> None:
         """Pass on what is to be shown, and changes nothing else."""
         if isinstance(event, Noted):
-            self.tell(event.text)
+            if event.key < 0 or event.text not in self._noted:  # several placements have the same to say
+                self.tell(event.text)
+            self._noted.add(event.text)
         elif isinstance(event, Foreseen):
             self.show_phase(event.purpose, seconds=event.seconds)
         else:
@@ -163,9 +166,12 @@ class StudyLog:
         for listener in self._listeners:
             listener.on_reports(reports)
 
-    def show_end(self, number: int, status: Status) -> None:
+    def show_end(self, number: int, status: Status, error: str | None = None) -> None:
         """Tell everybody that a segment of a trial has ended; it is in the record already."""
         self.progress.end(number, status)
+        failure = self.progress.first_failures.end(number, status, error)
+        if failure is not None:
+            self.tell(f"trial {number} failed: {failure}")
         for listener in self._listeners:
             listener.on_end(number, status)
 

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from headwater.conduct.fingerprint import fingerprint
 from headwater.conduct.identity import describe_surrogate
 from headwater.conduct.setup import name_learnt
 from headwater.store import Recorder
 from headwater.trials import Brief, Learnt
+from headwater.trials.fingerprint import fingerprint
 
 MADE_OF = "made of"
 """The key of the fact that tells studies whose groups behave alike from all others."""
@@ -30,7 +30,7 @@ def identify(brief: Brief, kind: str) -> str | None:
         space.conditions,
         describe_surrogate(brief.surrogate),
         (brief.shares_loading, brief.compiles, brief.divides, brief.chooses_threads),
-        sorted(brief.torch_settings.items()),
+        sorted(brief.process_settings.items()),
         kind,
         [_find_version(name) for name in ("torch", "headwater")],
     )

@@ -73,7 +73,7 @@ class RunEnd:
         A group goes on past the deadline to its next report. Where time is kept for what comes after the run it does
         not: then it ends with the last report that is in time.
         """
-        limits, reason = self._limits, self.stop_reason
+        limits, reason = self._limits, self.stop_reason or self._progress.first_failures.reason
         reserve = self._reserve
         next_s = group.epoch_s if reserve and group is not None else 0.0
         if limits.deadline.seconds_left <= reserve + next_s:

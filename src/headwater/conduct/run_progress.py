@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
+from headwater.conduct.first_failures import FirstFailures
 from headwater.conduct.standings import Standings
 from headwater.store import StudyInfo
 from headwater.trials import Lane, Pulse, Report, Result, Spending, Status, TrialRecord, average_replicas
@@ -36,8 +37,8 @@ class RunProgress:
         self.spending: Spending | None = None
         """What is spent on nodes, as it was last heard."""
         self.standings = Standings(info, known)
+        self.first_failures = FirstFailures(info.num_seeds, known)
         self._info = info
-        self._metric = info.metric
         self._num_seeds = info.num_seeds
         self._num_total = num_total
         self._trains_all = info.settings.get("search") in WHOLE_SEARCHES
@@ -68,6 +69,7 @@ class RunProgress:
     def begin(self, lanes: Sequence[Lane]) -> None:
         """Take in what is about to train."""
         self._pauses |= any(lane.until is not None for lane in lanes)
+        self.first_failures.open(lanes)
         for lane in lanes:
             if lane.number not in self._begun:  # a trial that starts from another's state has trained nothing itself
                 self._begun[lane.number] = lane.start_epoch
@@ -135,7 +137,7 @@ class RunProgress:
         """Return what came of these trials, with the figures of the run."""
         return Result(
             study=self._info.name,
-            metric=self._metric,
+            metric=self._info.metric,
             mode=self._info.mode,
             judge=self._info.objective.judge,
             also=self._info.also,

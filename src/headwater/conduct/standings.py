@@ -92,6 +92,6 @@ def explain_lack(metric: str, report: Report) -> str:
     """Say that a report lacks the metric by which trials are compared, and what to do."""
     names = ", ".join(map(repr, report.metrics))
     return (
-        f"the study looks for the metric {metric!r}, but the function reported {names} alone at epoch {report.epoch}; "
-        "report it at every epoch, or set metric= to one that is"
+        f"the study looks for the metric {metric!r}, but the training function reported only {names} at epoch "
+        f"{report.epoch}; report {metric!r} at every epoch, or set metric= to a name that is reported"
     )

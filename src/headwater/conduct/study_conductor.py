@@ -116,6 +116,8 @@ class StudyConductor:
         return self._start(work, devices) if work else None
 
     def _start(self, work: Work, devices: tuple[str, ...]) -> Placement:
+        taken = self.devices.intersection(devices)
+        assert not taken, f"{', '.join(sorted(taken))} was handed out while a group still trains there"
         placement = Placement(
             key=next(self._setup.keys),
             study=self._info.name,

@@ -20,6 +20,10 @@ OPENED_AHEAD = 1024
 """So many trials are opened at a time: enough for groups of every kind, however many the study is to have."""
 
 
+NOISE = 0.1
+"""Values of an epoch that differ by more than this share are of different trainings, not of different rounding."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What becomes of the trials of a group that has reported; it is recorded when their states are saved."""
@@ -63,14 +67,11 @@ class StudyTrials:
         """Those whose segments have not ended."""
         self.num_epochs = 0
         """How many epochs a trial trains, as far as its function has said so."""
-        self._searcher = searcher
+        self._searcher, self._limits, self._log, self._states = searcher, limits, log, states
         self._awaits_end = False
         """Whether the searcher has nothing to propose before a segment ends."""
         self._take_dropped = searcher.take_dropped if isinstance(searcher, Dropping) else tuple
-        self._limits = limits
-        self._log = log
         self._recorder = recorder = log.recorder
-        self._states = states
         self._metric = recorder.info.metric
         self._epochs = {record.number: record.epochs for record in known}
         self._recorded = {record.number for record in known}
@@ -82,6 +83,12 @@ class StudyTrials:
         self._seconds = {record.number: record.seconds for record in known}
         self._objective = recorder.info.objective
         self._bests: dict[int, float] = {}
+        self._obstacles: dict[int, str] = {}
+        """Why trials that paused have no state to be continued from."""
+        self._strayed: set[int] = set()
+        """Trials that were noted to report other values when they are trained once more."""
+        self._values = {record.number: _values_of(record.history, self._metric) for record in known}
+        """The metric of each trial by epoch, to compare with when the trial is trained again."""
         self._judge([report for record in known for report in record.history])
 
     def open_more(self, num_waiting: int) -> list[Lane]:
@@ -121,7 +128,9 @@ class StudyTrials:
         judged = self._judge(fresh)
         statuses = {report.number: self._decide_once(report) for report in judged}
         leaving = {number: status for number, status in statuses.items() if status is not Status.RUNNING}
-        errors = self._explain_failed(fresh, leaving)
+        strayed = self._judge_strayed(reports)
+        leaving |= dict.fromkeys(strayed, Status.FAILED)
+        errors = self._explain_failed(fresh, leaving) | strayed
         if errors:
             fresh = [report for report in fresh if report.number not in errors]
             judged = [report for report in judged if report.number not in errors]
@@ -150,6 +159,10 @@ class StudyTrials:
     def commit(self, judgement: Judgement, saved: Saved | None = None) -> None:
         """Record what was reported and decided, and tell everybody; the states that go with it are there already."""
         self._epochs |= {report.number: report.epoch for report in judgement.fresh}
+        for report in judgement.fresh:
+            self._values.setdefault(report.number, {}).update(_values_of([report], self._metric))
+        if saved is not None:
+            self._obstacles |= saved.obstacles
         moves = [
             self._log.move(number, status, self.epoch_of, judgement.errors.get(number))
             for number, status in judgement.leaving.items()
@@ -165,14 +178,14 @@ class StudyTrials:
             self._states.take_saved(saved)
         self._log.show_reports(judgement.fresh)
         for number, status in judgement.leaving.items():
-            self._end(number, status)
+            self._end(number, status, judgement.errors.get(number))
 
     def finish(self, lanes: Sequence[Lane], status: Status, error: str | None = None) -> None:
         """Take in that the training function came to its end for these, or raised."""
         moves = [self._log.move(lane.number, status, self.epoch_of, error) for lane in lanes]
         self._recorder.write(transitions=moves)
         for lane in lanes:
-            self._end(lane.number, status)
+            self._end(lane.number, status, error)
 
     def epoch_of(self, number: int) -> int:
         """Return how many epochs of a trial are recorded."""
@@ -230,6 +243,11 @@ class StudyTrials:
 
     def _inherit(self, number: int, parent: int, since: int) -> int:
         """Give a trial the state that its parent had at the epoch of the copy, and no other."""
+        if parent in self._obstacles:
+            raise StudyError(
+                f"trial {number} is a copy of trial {parent}, which cannot be continued from a checkpoint: "
+                f"{self._obstacles[parent]}"
+            )
         self._states.files.inherit(number, parent, since)
         return since
 
@@ -285,6 +303,33 @@ class StudyTrials:
             raise StudyError(explain_lack(self._metric, failed[0]))
         return {report.number: explain_lack(self._metric, report) for report in failed}
 
+    def _judge_strayed(self, reports: Sequence[Report]) -> dict[int, str]:
+        """Compare epochs that were trained once more with the record; return the errors of trials that fail by it.
+
+        Rounding differs between groups and machines, and training may amplify the difference, so a trial whose group
+        was split or lost goes on with a note. A trial that has no checkpoint to continue from depends on its first
+        epochs being the same in every call, and fails.
+        """
+        failed: dict[int, str] = {}
+        for report in reports:
+            known, now = self._values.get(report.number, {}).get(report.epoch), report.metrics.get(self._metric)
+            if known is None or now is None or known == now or math.isclose(known, now, rel_tol=NOISE, abs_tol=1e-3):
+                continue
+            if not (math.isfinite(known) or math.isfinite(now)):
+                continue
+            text = (
+                f"epoch {report.epoch} has {self._metric}={now:g} instead of {known:g}; let the function draw all "
+                "random numbers from torch, NumPy or random, which the trial seeds, and not depend on time or on files "
+                "that it writes"
+            )
+            if report.number in self._obstacles:
+                failed[report.number] = f"the trial was trained again from its beginning, and {text}"
+            elif report.number not in self._strayed:
+                self._strayed.add(report.number)
+                lanes = [self.lanes[report.number]] if report.number in self.lanes else []
+                self._log.tell(f"trial {report.number} was trained once more, and {text}", lanes)
+        return failed
+
     def _judge(self, reports: Sequence[Report]) -> Sequence[Report]:
         """Return reports with the values that count."""
         if self._objective.judge == "last":
@@ -299,7 +344,7 @@ class StudyTrials:
             self._log.tell(text, [self.lanes[number]])
         return seconds > timeout
 
-    def _end(self, number: int, status: Status) -> None:
+    def _end(self, number: int, status: Status, error: str | None) -> None:
         self._standing.discard(number)
         self._searcher.finish(number, status)
         self._awaits_end = False
@@ -307,4 +352,8 @@ class StudyTrials:
             self._states.fail(number)
         if status.is_final:
             self._states.drop(number)
-        self._log.show_end(number, status)
+        self._log.show_end(number, status, error)
+
+
+def _values_of(reports: Sequence[Report], metric: str) -> dict[int, float]:
+    return {report.epoch: report.metrics[metric] for report in reports if metric in report.metrics}

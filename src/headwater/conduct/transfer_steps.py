@@ -143,6 +143,8 @@ class TransferSteps:
     def _finish(self, search: Result) -> Steps[Result]:
         """Do what comes after the search, as far as there is time."""
         ranked = self.eager.arrange(order_by_merit(search.ranked))
+        if search.has_only_failures:
+            return search
         if not ranked:
             raise StudyError(f"no trial of the search {search.study!r} reported a finite {search.metric!r}")
         best, trust = yield from RankingCheck(search, self._surrogate, self, self._tell).settle(ranked, self._scale)

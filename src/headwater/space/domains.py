@@ -84,7 +84,7 @@ class _Interval:
 
     def contains(self, value: object) -> bool:
         """Whether `value` is a number within the bounds."""
-        return _is_number(value) and self.low <= value <= self.high
+        return is_number(value) and self.low <= value <= self.high
 
     def num_values(self) -> None:
         """There is no counting them."""
@@ -138,7 +138,7 @@ class _Multiples:
 
     def contains(self, value: object) -> bool:
         """Whether `value` is exactly such a multiple."""
-        return _is_number(value) and value == self.nearest(value)
+        return is_number(value) and value == self.nearest(value)
 
     def num_values(self) -> int:
         """Count the multiples."""
@@ -218,7 +218,7 @@ class RandInt:
 
     def contains(self, value: object) -> bool:
         """Whether `value` is a whole number within the bounds."""
-        return isinstance(value, Integral) and _is_number(value) and self.low <= value < self.high
+        return isinstance(value, Integral) and is_number(value) and self.low <= value < self.high
 
     def num_values(self) -> int:
         """Count the numbers."""
@@ -303,7 +303,25 @@ def show_value(value: object) -> str:
     if isinstance(value, partial):
         given = [*map(show_value, value.args), *(f"{key}={show_value(item)}" for key, item in value.keywords.items())]
         return f"{show_value(value.func)}({', '.join(given)})"
-    return str(getattr(value, "__name__", None) or repr(value))
+    try:
+        return str(getattr(value, "__name__", None) or repr(value))
+    except Exception:  # the user's own __repr__
+        return f"<{type(value).__name__}>"
+
+
+def require_text(value: object) -> None:
+    """Refuse a value whose `repr` raises: trials are sorted, recorded and shown by the text of their values.
+
+    Raises:
+        SpaceError: The value has no text.
+    """
+    try:
+        repr(value)
+    except Exception as error:  # the user's own __repr__
+        raise SpaceError(
+            f"a value of class {type(value).__name__} has no text: its repr raised {type(error).__name__}: {error}; "
+            "mend its __repr__, or give its name and build the value in the training function"
+        ) from None
 
 
 def _as_written(number: float) -> Fraction:
@@ -316,7 +334,8 @@ def _as_options(values: Any) -> Any:  # Any: as for as_plain
     return tuple(values) if is_list else values
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a finite number, and no truth value."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -338,15 +357,15 @@ def _show_call(domain: object) -> str:
 
 
 def _show_argument(value: object) -> str:
-    return f"[{', '.join(show_value(option) for option in value)}]" if isinstance(value, tuple) else repr(value)
+    return f"[{', '.join(show_value(option) for option in value)}]" if isinstance(value, tuple) else show_value(value)
 
 
 def _check_bounds(domain: Uniform | LogUniform | QUniform | QLogUniform | RandInt) -> None:
     for name, number in _named(domain):
         if isinstance(number, bool) or not isinstance(number, Real):
-            raise SpaceError(f"{domain}: {name} is {number!r}, a {type(number).__name__}; give a number")
-        if not _is_number(number):
-            raise SpaceError(f"{domain}: {name} is {number!r}; give a finite number")
+            raise SpaceError(f"{domain}: {name} is {show_value(number)}, a {type(number).__name__}; give a number")
+        if not is_number(number):
+            raise SpaceError(f"{domain}: {name} is {show_value(number)}; give a finite number")
     if domain.low >= domain.high:
         raise SpaceError(
             f"{domain}: low {domain.low!r} is not below high {domain.high!r}; "
@@ -385,6 +404,7 @@ def _check_options(domain: _Options) -> None:
     if not domain.options:
         raise SpaceError(f"{domain}: there is nothing to choose from; give at least one value")
     for index, option in enumerate(domain.options):
+        require_text(option)
         if is_domain(option):
             raise SpaceError(
                 f"{domain}: the domain {option} is a value here, and would not be drawn from; "

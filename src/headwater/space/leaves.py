@@ -9,7 +9,10 @@ from typing import Any, TypeAlias
 
 from headwater.errors import SpaceError
 from headwater.space.configuration import Config, freeze, nest
-from headwater.space.domains import Domain, is_domain, show_value
+from headwater.space.domains import Domain, is_domain, require_text, show_value
+
+MOST_LEVELS = 50
+"""How deep dictionaries may be nested in a space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,11 @@ Leaf: TypeAlias = Domain | Constant | Condition
 
 def find_leaves(definition: object, parent: str = "") -> Iterator[tuple[str, Leaf]]:
     """Yield each key, dotted, with what it holds, and refuse whatever is malformed."""
+    if parent.count(".") >= MOST_LEVELS:
+        raise SpaceError(
+            f"space key {parent[:40]!r}... is nested more than {MOST_LEVELS} levels deep; use fewer levels, and no "
+            "dictionary that contains itself"
+        )
     where = f"space key {parent!r}" if parent else "the space"
     if not isinstance(definition, Mapping):
         raise SpaceError(f"{where} is {definition!r}; give a dictionary such as {{'lr': loguniform(1e-4, 1)}}")
@@ -106,6 +114,10 @@ def _check_takes_config(key: str, function: Callable[..., object]) -> None:
 
 
 def _check_constant(key: str, value: object) -> None:
+    try:
+        require_text(value)
+    except SpaceError as error:
+        raise SpaceError(f"space key {key!r}: {error}") from None
     if _hides_domain(value):
         raise SpaceError(
             f"space key {key!r} is {value!r}, and a domain in there would not be drawn from; "

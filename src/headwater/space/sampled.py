@@ -70,7 +70,7 @@ class SampleFrom:
         """Draw a number, and refuse anything else: other values belong into a choice."""
         try:
             value = as_plain(self.function(rng))
-        except (AttributeError, TypeError) as error:
+        except Exception as error:  # of the user's function
             raise SpaceError(
                 f"{self} raised {type(error).__name__}: {error}; it is given a random.Random, and no configuration: "
                 "write a plain function of the configuration for what follows from other keys"

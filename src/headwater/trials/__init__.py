@@ -19,6 +19,7 @@ from headwater.trials.events import (
     Starting,
     Stepped,
 )
+from headwater.trials.failures import Failure, read_failure
 from headwater.trials.learnt import ChosenWay, KindProfile, KindTimes, Learnt
 from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
 from headwater.trials.objective import INFEASIBLE, Objective
@@ -65,6 +66,7 @@ __all__ = [
     "Ended",
     "Ending",
     "Event",
+    "Failure",
     "Finding",
     "Foreseen",
     "GroupEvent",
@@ -116,4 +118,5 @@ __all__ = [
     "average_replicas",
     "join_arrivals",
     "read_constraints",
+    "read_failure",
 ]

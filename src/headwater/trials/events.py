@@ -79,7 +79,9 @@ class Saved(GroupEvent):
     """An order was carried out as far as states go; the answer may say who joins the pack."""
 
     epochs: Mapping[int, int]
-    """The trials whose states are in their place now, and of which epochs; a function that counts its own has none."""
+    """The trials whose states are in their place now, and of which epochs."""
+    obstacles: Mapping[int, str] = field(default_factory=dict)
+    """Why trials that were to be saved have no state: they cannot be continued from one."""
     kept: Mapping[int, int] = field(default_factory=dict)
     """The trials whose weights are kept as the best from now on, and of which epochs: one of each study at most."""
     seconds: float = 0.0

@@ -114,8 +114,8 @@ class Brief:
     """What is known of the function already, on this kind of device."""
     more_states: tuple[StatesPlace, ...] = ()
     """Where the states of further studies lie that train together with this one, as their trials' numbers say."""
-    torch_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
-    """What the user has set in torch for all of the process."""
+    process_settings: Mapping[str, Any] = field(default_factory=dict)  # Any: plain values
+    """Settings of torch, NumPy and Python in the process of the study."""
     divides: bool = False
     """Whether a trial that gets several devices trains on each of them as a rank, and not with more threads on one."""
     chooses_threads: bool = False

@@ -179,6 +179,8 @@ class Ending:
     outcome: Outcome
     lanes: tuple[Lane, ...]
     question: Question | None = None
+    was_fused: bool = False
+    """Whether the lanes trained as one, if only until all but one had left: the error need not be one of a trial."""
     error: str = ""
     """The traceback, where the function raised or ran out of memory."""
     num_lane_steps: int = 0
@@ -187,7 +189,7 @@ class Ending:
     """How many steps a whole call takes, by its epochs and its data loader; None where these do not tell."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    """What the user should know of how the work was divided between devices."""
+    """Sentences for the user on how the work was divided between devices, and on the model."""
     attributes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # Any: JSON values
     """What the function has noted of trials after their last reports."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headwater.errors import StudyError
 from headwater.trials.constraints import Constraint
+from headwater.trials.failures import read_failure
 from headwater.trials.html import write_facts, write_table
 from headwater.trials.measurements import Profile
 from headwater.trials.objective import INFEASIBLE, Objective
@@ -84,6 +85,25 @@ class Result:
         Trials that keep to the constraints come before those that do not.
         """
         return self.objective.rank(trial for trial in self.trials if trial.status is not Status.FAILED)
+
+    @property
+    def has_only_failures(self) -> bool:
+        """Whether trials have failed, and no other trial has reported anything."""
+        failed = [trial for trial in self.trials if trial.status is Status.FAILED]
+        return bool(failed) and not any(trial.history for trial in self.trials if trial.status is not Status.FAILED)
+
+    def explain_failures(self) -> str:
+        """Say that all trials failed, with the first failure, its file and its line.
+
+        Raises:
+            StudyError: No trial has failed.
+        """
+        failed = [trial for trial in self.trials if trial.status is Status.FAILED]
+        if not failed:
+            raise StudyError(f"no trial of study {self.study!r} has failed")
+        first = failed[0]
+        count = f"all {len(failed)} trials" if len(failed) > 1 else "the only trial"
+        return f"{count} of study {self.study!r} failed; trial {first.number}: {read_failure(first.error or 'unknown')}"
 
     @property
     def objective(self) -> Objective:

@@ -31,6 +31,7 @@ class Pulse:
     """What is spent on nodes; None where there are none that cost anything."""
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Shows a study while it runs. Every call must return at once."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,10 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import Subset, TensorDataset
 
-from headwater.conduct import fingerprint as module_under_test
-from headwater.conduct.fingerprint import fingerprint
+from headwater.trials import fingerprint as module_under_test
+from headwater.trials.fingerprint import fingerprint
 
 SOURCE = """
 import math
@@ -158,7 +163,7 @@ def test_an_object_that_raises_when_it_is_looked_at_is_like_nothing() -> None:
 
 def test_another_process_finds_the_same_whether_it_compiles_or_not(tmp_path: Path) -> None:
     (tmp_path / "users_file.py").write_text(SOURCE + "\nCHOICES = frozenset({'x', 'y', 'z'})\n")
-    ask = "import users_file as u, headwater.conduct.fingerprint as f; print(f.fingerprint(u.train, u.CHOICES))"
+    ask = "import users_file as u, headwater.trials.fingerprint as f; print(f.fingerprint(u.train, u.CHOICES))"
     marks = [
         subprocess.run(
             [sys.executable, "-c", ask],
@@ -177,3 +182,29 @@ def test_another_process_finds_the_same_whether_it_compiles_or_not(tmp_path: Pat
 def test_a_cache_is_looked_through() -> None:
     caches = [lru_cache(close_over(value)) for value in (1, 2)]
     assert fingerprint(caches[0]) != fingerprint(caches[1])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.zeros(3), torch.ones(3)),
+        (torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)),
+        (np.zeros(3), np.ones(3)),
+        (np.array([None, "a"]), np.array([None, "b"])),
+        ([0] * 5000, [0] * 4999 + [1]),
+        (Subset(TensorDataset(torch.zeros(3)), [0]), Subset(TensorDataset(torch.zeros(3)), [1])),
+    ],
+)
+def test_with_contents_data_of_the_same_shape_is_told_apart(one: object, other: object) -> None:
+    assert fingerprint(one) == fingerprint(other)
+    assert fingerprint(one, with_contents=True) == fingerprint(copy.deepcopy(one), with_contents=True)
+    assert fingerprint(one, with_contents=True) != fingerprint(other, with_contents=True)
+
+
+def test_pickling_an_object_does_not_change_its_fingerprint() -> None:
+    class Plain:
+        pass
+
+    before = fingerprint(Plain())
+    cloudpickle.dumps(Plain())
+    assert fingerprint(Plain()) == before

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -31,15 +31,17 @@ _LIBRARIES = tuple(
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 """Where packages are installed, also those of another environment that this one sees."""
 _IGNORED = {"__dict__", "__weakref__", "__doc__", "__annotations__", "__module__"}
-_IGNORED |= {"__firstlineno__", "__static_attributes__"}
+_IGNORED |= {"__firstlineno__", "__static_attributes__", "__slotnames__"}
+_DATA_MODULES = ("torch.nn.modules", "torch.utils.data")
 
 
-def fingerprint(*values: object) -> str | None:
+def fingerprint(*values: object, with_contents: bool = False) -> str | None:
     """Return what is the same for functions and values that are the same, also in another process.
 
-    None where that cannot be told: something is too large, or cannot be looked into.
+    With contents, the elements of tensors, arrays, data sets and long lists count too. None where that cannot be told:
+    something is too large, or cannot be looked into.
     """
-    walk = _Walk()
+    walk = _Walk(with_contents=with_contents)
     try:
         for value in values:
             walk.add(value)
@@ -51,7 +53,8 @@ def fingerprint(*values: object) -> str | None:
 class _Walk:
     """Goes through all that a value refers to, each part once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_contents: bool) -> None:
+        self._with_contents = with_contents
         self._digest = sha256()
         self._places: dict[int, int] = {}
         self._kept: list[object] = []
@@ -90,7 +93,7 @@ class _Walk:
 
     def _add_function(self, function: FunctionType) -> None:
         self._write("function", function.__module__ or "", function.__qualname__)
-        if _is_library(function.__code__.co_filename):
+        if is_library(function.__code__.co_filename):
             return
         self.add(function.__code__)
         self._add_all((function.__defaults__, function.__kwdefaults__))
@@ -113,7 +116,7 @@ class _Walk:
 
     def _add_class(self, kind: type) -> None:
         self._write("class", kind.__module__, kind.__qualname__)
-        if not _is_users(kind):
+        if not is_users(kind):
             return
         self._add_all(kind.__bases__)
         for name, part in vars(kind).items():
@@ -123,11 +126,12 @@ class _Walk:
 
     def _add_items(self, value: Any) -> None:  # Any: one of the containers
         self._write(type(value).__name__, str(len(value)))
+        most = len(value) if self._with_contents else MOST_ITEMS
         if isinstance(value, set | frozenset):
-            self._add_all(sorted(value, key=repr)[:MOST_ITEMS])
+            self._add_all(sorted(value, key=repr)[:most])
             return
         items: Iterable[object] = value.items() if isinstance(value, Mapping) else value
-        self._add_all([item for item, _ in zip(items, range(MOST_ITEMS), strict=False)])
+        self._add_all([item for item, _ in zip(items, range(most), strict=False)])
 
     def _add_object(self, value: Any) -> None:  # Any: as above
         """Add an object by its kind, and by what it holds where that kind is the user's own."""
@@ -153,9 +157,11 @@ class _Walk:
         shape, dtype = (getattr(value, name, None) for name in ("shape", "dtype"))
         if shape is not None and dtype is not None:
             self._write("array", str(tuple(shape)), str(dtype))
-        elif hasattr(value, "named_parameters"):
+            if self._with_contents:
+                self._digest.update(_read_elements(value))
+        elif hasattr(value, "named_parameters") and not self._with_contents:
             self._write("model", repr(value))
-        elif _is_users(kind):
+        elif is_users(kind) or (self._with_contents and _holds_data(kind)):
             self._add_all(sorted(vars(value).items()) if hasattr(value, "__dict__") else ())
         else:
             self._write("named", str(getattr(value, "__module__", "")), str(getattr(value, "__qualname__", "")))
@@ -173,8 +179,8 @@ class _Walk:
             self._digest.update(f"{len(data)}:".encode() + data)
 
 
-@lru_cache
-def _is_library(path: str | None) -> bool:
+@cache
+def is_library(path: str | None) -> bool:
     """Tell whether a file is no user's; modules without one are none."""
     if path is None:
         return True
@@ -183,9 +189,10 @@ def _is_library(path: str | None) -> bool:
     return is_installed or any(place.is_relative_to(library) for library in _LIBRARIES)
 
 
-def _is_users(kind: type) -> bool:
+def is_users(kind: type) -> bool:
+    """Tell whether a class is the user's own."""
     module = sys.modules.get(kind.__module__)
-    return module is not None and (kind.__module__ == "__main__" or not _is_library(getattr(module, "__file__", None)))
+    return module is not None and (kind.__module__ == "__main__" or not is_library(getattr(module, "__file__", None)))
 
 
 def _names_in(code: CodeType) -> set[str]:
@@ -200,7 +207,7 @@ def _names_in(code: CodeType) -> set[str]:
 def _users_modules(space: Mapping[str, object], code: CodeType) -> list[ModuleType]:
     found = [space.get(name) for name in sorted(_names_in(code))]
     modules = [module for module in found if isinstance(module, ModuleType)]
-    return [module for module in modules if not _is_library(getattr(module, "__file__", None))]
+    return [module for module in modules if not is_library(getattr(module, "__file__", None))]
 
 
 def _contents(cell: CellType) -> tuple[object, ...]:
@@ -208,3 +215,17 @@ def _contents(cell: CellType) -> tuple[object, ...]:
         return (cell.cell_contents,)
     except ValueError:
         return ()
+
+
+def _holds_data(kind: type) -> bool:
+    """Tell whether instances of a class of torch hold data: models, data sets, samplers and loaders."""
+    return any(base.__module__.startswith(_DATA_MODULES) for base in kind.__mro__)
+
+
+def _read_elements(value: Any) -> bytes:  # Any: a tensor or an array
+    """Return the elements of a tensor or an array as bytes."""
+    if hasattr(value, "detach"):
+        torch = sys.modules["torch"]
+        value = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    elements: bytes = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+    return elements
