@@ -79,7 +79,7 @@ def hook_after_accumulation(w: Tensor) -> Any:
 def accumulation(w: Tensor) -> Any:
     for power in range(3):
         (w**power).sum().backward()
-    first, w.grad = w.grad, torch.ones(4, 5, dtype=w.dtype)
+    first, w.grad = w.grad, torch.ones_like(w)
     w.grad *= 2
     w.grad += w.detach()
     second = w.grad.clone()

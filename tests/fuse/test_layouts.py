@@ -9,9 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.fuse.parity import Agreement, Parity
+from tests.train.lab import run, run_alone
 from torch import Tensor, nn
 
+from headwater.errors import LanesPart
+from headwater.fuse.functorch import lanes_of
+from headwater.fuse.layouts import Layouts
+from headwater.fuse.per_lane import PerLane
+from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
+from headwater.train import Trial
+from headwater.trials import Outcome
 
 WAYS = [("looped",), ("side by side",), ("product", "looped")]
 
@@ -133,3 +141,60 @@ def test_dropout_of_a_permuted_tensor_drops_as_alone(name: str) -> None:
         return F.dropout(y, 0.5), torch.rand_like(y), F.alpha_dropout(y, 0.5, True)
 
     Agreement().check(program, torch.randn(3, 4, 5, dtype=torch.float64))
+
+
+def swap_channels(y: Tensor) -> Tensor:
+    return y.permute(0, 3, 1, 2)
+
+
+def attend(y: Tensor, **options: Any) -> Tensor:  # Any: of scaled_dot_product_attention
+    heads = y.permute(1, 2, 0, 3)
+    return F.scaled_dot_product_attention(heads, heads, heads, **options)
+
+
+PERMUTED_PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "concatenated": lambda y: torch.cat([swap_channels(y), swap_channels(y)], -1),
+    "stacked": lambda y: torch.stack(swap_channels(y).unbind(2), 2),
+    "stacked-in-rows": lambda y: torch.vstack([swap_channels(y), swap_channels(y) * 2]),
+    "stacked-in-columns": lambda y: torch.hstack([swap_channels(y), swap_channels(y) * 2]),
+    "padded": lambda y: F.pad(swap_channels(y), (1, 0)),
+    "rolled": lambda y: swap_channels(y).roll(1, 2),
+    "pooled-without-a-batch": lambda y: F.max_pool2d(y[0].permute(2, 0, 1), 2, 1),
+    "pooled": lambda y: F.max_pool2d(swap_channels(y), 2, 1),
+    "interpolated": lambda y: F.interpolate(swap_channels(y), scale_factor=2),
+    "channels-last": lambda y: torch.cat([y.contiguous(memory_format=torch.channels_last)] * 2, 0),
+    "attended": attend,
+    "attended-with-dropout": lambda y: attend(y, dropout_p=0.2),
+    "attended-with-a-mask": lambda y: attend(y, attn_mask=torch.eye(3, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", PERMUTED_PROGRAMS)
+def test_dropout_behind_a_call_that_reads_the_memory_format_drops_as_alone(name: str) -> None:
+    program = PERMUTED_PROGRAMS[name]
+    Agreement().check(lambda x: F.dropout(program(x), 0.5), torch.randn(3, 3, 4, 5, 4, dtype=torch.float64))
+
+
+def test_dropout_behind_attention_with_a_share_per_lane_drops_as_alone() -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(4, 4).double())
+        answer = attend(model(torch.ones(3, 4, 5, 4).double()), dropout_p=trial.config["dropout"])
+        trial.report(loss=(F.dropout(answer, 0.5) * torch.arange(4)).sum())
+
+    configs = [{"dropout": share} for share in (0.1, 0.2, 0.4)]
+    together = run(train, configs)
+    assert together.outcome is Outcome.DONE, together.reason
+    for number, config in enumerate(configs):
+        assert together.notes.history(number) == pytest.approx(run_alone(train, config, number).history(number))
+
+
+def test_lanes_part_where_a_number_decides_on_the_memory_format() -> None:
+    def turn(x: Tensor, share: float) -> Tensor:
+        return x.clone() if share > 0 else x.mT.contiguous().mT
+
+    roster = Roster([{}, {}, {}])
+    x = lanes_of(torch.randn(3, 4, 5))
+    same, different = (PerLane(values, roster, None) for values in ((0.1, 0.2, 0.3), (0.0, 0.2, 0.3)))
+    assert Layouts().compare(turn, (x, same), {}, x) is x
+    with pytest.raises(LanesPart, match="needs one value"):
+        Layouts().compare(turn, (x, different), {}, x)

@@ -105,8 +105,20 @@ def test_memory_is_given_back_when_nobody_holds_the_old_one() -> None:
     assert heir.expired()
 
 
-def test_lanes_that_lie_across_one_another_are_refused() -> None:
+def test_lanes_that_lie_across_one_another_are_kept_once_and_then_refused() -> None:
     numbers = make_stack(12)
     overlapping = numbers.as_strided((5, 3), (2, 1))
-    with pytest.raises(CannotFuseError, match=r"shares its memory with others.*keep a clone\(\) of it"):
-        NarrowedMemory().keep(overlapping, PLACES)
+    memory = NarrowedMemory()
+    kept, _ = memory.keep(overlapping, PLACES)
+    assert torch.equal(kept, overlapping[PLACES])
+    for shared in (overlapping, numbers[:10].view(5, 2)):
+        with pytest.raises(CannotFuseError, match=r"shares its memory with others.*keep a clone\(\) of it"):
+            memory.keep(shared, PLACES)
+
+
+def test_a_tensor_that_nobody_is_seen_to_share_is_found_again_by_who_holds_it() -> None:
+    stack = make_stack(5, 3)
+    memory = NarrowedMemory()
+    one, _ = memory.keep(stack, PLACES)
+    other, _ = memory.keep(stack, PLACES)
+    assert share_memory(one, other)

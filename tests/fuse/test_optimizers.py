@@ -237,18 +237,12 @@ def test_the_users_own_optimizer_works_lane_by_lane() -> None:
         optimizer.wobble()
 
 
-def test_a_method_of_the_users_own_optimizer_is_called_for_each_lane() -> None:
-    rates = [0.1, 0.2, 0.3]
+def test_a_method_of_the_users_own_optimizer_beside_step_is_refused() -> None:
     race = Race(3)
-    race.solo_optimizers = [Signed(solo.parameters(), lr=rate) for rate, solo in zip(rates, race.solos, strict=True)]
-    optimizer = fuse_optimizer(Signed, race.model, race.roster, lr=PerLane(rates, race.roster))
-    race.run(optimizer, 1)
-    assert optimizer.shake(0.5).values == tuple(rates)
-    for solo in race.solo_optimizers:
-        solo.shake(0.5)  # type: ignore[attr-defined]  # one of the class above
-    assert all(param.grad is None for param in race.model.parameters())
-    race.run(optimizer, 2)
-    race.check()
+    optimizer = fuse_optimizer(Signed, race.model, race.roster, lr=0.1)
+    with pytest.raises(CannotFuseError, match=r"Signed\.shake"):
+        optimizer.shake(0.5)
+    assert race.roster.question is not None
 
 
 def test_a_partial_names_a_class_with_some_of_its_hyperparameters() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Number
-from types import EllipsisType, NoneType
+from types import CodeType, EllipsisType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +16,12 @@ from headwater.errors import CannotFuseError
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, same
 from headwater.fuse.roster import Roster
+from headwater.fuse.users_code import is_library
 
 _INERT = frozenset(
     {int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format}
 )
+_OPAQUE = frozenset({ModuleType, CodeType, FrameType, Roster})
 _LISTS = (list, tuple)
 
 
@@ -60,6 +64,39 @@ def tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from tensors(value)
         elif isinstance(value, dict):
             yield from tensors(value.values())
+
+
+def is_per_lane(value: Any) -> bool:
+    """Tell whether a value stands for those of all lanes."""
+    return issubclass(type(value), PerLane | PerLaneMapping)
+
+
+def reach_all(value: Any) -> Iterator[Any]:
+    """Yield everything that can be reached from a value, whatever holds it.
+
+    Containers of every kind, iterators, closures, bound methods and attributes are looked into. Tensors and values that
+    differ by lane are not, nor are classes, modules of Python and the global variables of libraries.
+    """
+    seen, waiting = dict[int, Any](), [value]
+    while waiting:
+        each = waiting.pop()
+        kind = type(each)
+        if kind in _INERT or kind in _OPAQUE or id(each) in seen or issubclass(kind, type):
+            continue
+        seen[id(each)] = each
+        yield each
+        if not issubclass(kind, Tensor | PerLane | PerLaneMapping):
+            waiting.extend(_parts_of(each, kind))
+
+
+def _parts_of(value: Any, kind: type) -> Iterable[Any]:
+    if kind is FunctionType:
+        names = value.__code__.co_names if not is_library(value.__code__.co_filename) else ()
+        shared = [value.__globals__[name] for name in names if name in value.__globals__]
+        return [*(value.__closure__ or ()), value.__defaults__, value.__kwdefaults__, *shared]
+    if kind is np.ndarray:
+        return value.ravel().tolist() if value.dtype.hasobject else ()
+    return gc.get_referents(value)
 
 
 def split(value: Any, num_lanes: int) -> list[Any]:

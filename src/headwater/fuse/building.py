@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwater.fuse.apart import per_lanes, touches
 from headwater.fuse.arrays import PerLaneArray
 from headwater.fuse.lifting import Function
 from headwater.fuse.per_lane import PerLane
@@ -43,4 +45,18 @@ def from_numpy(function: Function, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def build_tensor(kind: Function, *args: Any, **kwargs: Any) -> Any:
+    """Build a tensor by its class, as `torch.FloatTensor([loss, 1.0])`."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and touches(args):
+        is_whole = not TENSOR_KINDS[kind].is_floating_point
+        if not is_whole or all(type(value) is int for each in per_lanes(args) for value in each.values):
+            return torch.tensor(args[0], dtype=TENSOR_KINDS[kind])
+    return kind(*args, **kwargs)
+
+
+TENSOR_KINDS: Mapping[Any, torch.dtype] = {
+    torch.Tensor: torch.get_default_dtype(), torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64,
+    torch.LongTensor: torch.int64,
+}  # fmt: skip
+"""Classes of tensors, with the type of their numbers."""
 RECURRENT = frozenset({nn.RNN, nn.LSTM, nn.GRU})

@@ -75,6 +75,11 @@ class LaneChoice(nn.Module):
         self.choices = nn.ModuleList(self.choices[place] for place in places)
         self._arrangement = _Arrangement(self.choices, self.kinds)
 
+    def for_lane(self, place: int) -> Any:
+        """Return the choice of the lane at this place."""
+        choice = self.choices[place]
+        return choice.function if isinstance(choice, _Called) else choice
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute for each lane what its model computes here.
 

@@ -1,87 +1,89 @@
-"""Ways to call what keeps something of each lane: in a file, in a log for TensorBoard."""
+"""Ways to call functions that keep something of each lane: in a file, in a log for TensorBoard."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from headwater.fuse import files
-from headwater.fuse.apart import split, touches
-from headwater.fuse.functorch import is_lane_tensor
-from headwater.fuse.lifting import ROSTER, Function, guard, is_stand_in, lift_arrays
+from headwater.fuse.apart import split
+from headwater.fuse.effects import KEEPING
+from headwater.fuse.lifting import Function, call_unknown, differs, find_stand_ins, lift_arrays
 from headwater.fuse.per_lane import PerLaneText
-
-ARRAY_WRITERS = frozenset({"save", "savetxt", "savez", "savez_compressed"})
-
-
-def serialize(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call `torch.save` or `torch.load`: once per lane where that is about values that lanes have of their own."""
-    roster = ROSTER.get()
-    if roster is None or roster.place is not None or function.__name__ not in ("save", "load") or len(args) < 1:
-        return function(*args, **kwargs)
-    if function.__name__ == "load":
-        kept = files.is_kept(roster, args[0]) or type(args[0]) is PerLaneText
-        return files.load_by_lane(roster, function, *args, **kwargs) if kept else function(*args, **kwargs)
-    if len(args) > 1 and (_differs(args[0]) or type(args[1]) is PerLaneText or roster.mask is not None):
-        return files.save_by_lane(roster, function, *args, **kwargs)
-    return function(*args, **kwargs)
+from headwater.fuse.roster import ROSTER
 
 
-def write_stream(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call a method of an open file."""
-    roster = ROSTER.get()
-    stream = getattr(function, "__self__", None)
-    if stream is None or roster is None or roster.place is not None or function.__name__ != "write" or len(args) != 1:
-        return guard(function, *args, **kwargs)
-    if type(args[0]) is PerLaneText and hasattr(stream, "encoding"):
-        return files.write_text(roster, stream, args[0])
-    if type(args[0]) is str and roster.mask is not None and hasattr(stream, "encoding"):
-        return files.write_text(roster, stream, PerLaneText([args[0]] * len(roster), roster))
-    if type(args[0]) is str:
-        files.write_along(roster, stream, args[0])
-    return guard(function, *args, **kwargs)
-
-
-def write_file(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call `json.dump`, `numpy.save` and their like."""
-    roster = ROSTER.get()
-    if roster is None or roster.place is not None or len(args) < 2 or not _differs(args):
-        return function(*args, **kwargs)
-    if function.__name__ == "dump" and _differs(args[0]):
-        return files.dump_json(roster, *args, **kwargs)
-    if function.__name__ in ARRAY_WRITERS and isinstance(args[0], str | Path | PerLaneText):
-        return files.write_arrays(roster, function, *args, **kwargs)
-    return lift_arrays(function, *args, **kwargs)
-
-
-def on_files(way: Function, function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call a function that may work on a file which each lane has its own of."""
+def keep(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that writes values into a file: once per lane where a value or the path differs by lane."""
     roster = ROSTER.get()
     if roster is None or roster.place is not None:
-        return way(function, *args, **kwargs)
+        return function(*args, **kwargs)
+    stream = getattr(function, "__self__", None)
+    if hasattr(stream, "write"):
+        return _write(function, stream, *args, **kwargs)
+    place, name = _target_of(function)
+    if name not in kwargs and len(args) <= place:
+        return call_unknown(function, *args, **kwargs)
+    target = kwargs[name] if name in kwargs else args[place]
+    values = ([each for each in args if each is not target], {key: kwargs[key] for key in kwargs if key != name})
+    is_own = roster.mask is not None or type(target) is PerLaneText or files.has_copies(roster, target)
+    if not is_own and not files.differs_inside(values):
+        return function(*args, **kwargs)
+
+    def write(target_of_lane: Any, args_of_lane: Any, kwargs_of_lane: Any) -> None:
+        if name in kwargs:
+            function(*args_of_lane, **kwargs_of_lane, **{name: target_of_lane})
+        else:
+            function(*args_of_lane[:place], target_of_lane, *args_of_lane[place:], **kwargs_of_lane)
+
+    return files.write_by_lane(roster, write, target, values)
+
+
+def _target_of(function: Any) -> tuple[int, str]:
+    """Return the position and the name of the argument that says where a function writes."""
+    return next(table[function.__name__] for table in _find_tables(function))
+
+
+def _find_tables(function: Any) -> Sequence[Mapping[str, tuple[int, str]]]:
+    name = function.__name__
+    home = function.__module__ or ""
+    return [KEEPING[home]] if name in KEEPING.get(home, {}) else [table for table in KEEPING.values() if name in table]
+
+
+def _write(function: Function, stream: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a method that writes into an open file."""
+    roster = ROSTER.get()
+    assert roster is not None, "`keep` has asked"
+    is_text = hasattr(stream, "encoding") and function.__name__ == "write" and len(args) == 1
+    if is_text and type(args[0]) is PerLaneText:
+        return files.write_text(roster, stream, args[0])
+    if is_text and type(args[0]) is str and roster.mask is not None:
+        return files.write_text(roster, stream, PerLaneText([args[0]] * len(roster), roster))
+    if is_text and type(args[0]) is str:
+        files.write_along(roster, stream, args[0])
+    elif files.has_copies(roster, stream):
+        raise files.refusal(roster, f"{function.__name__} writes into a file that each trial has a copy of")
+    return call_unknown(function, *args, **kwargs)
+
+
+def on_files(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that reads or moves files: once per lane where a file is one of each trial, or its path is."""
+    roster = ROSTER.get()
+    if roster is None or roster.place is not None:
+        return function(*args, **kwargs)
     owner = getattr(function, "__self__", None)
-    is_about = any(files.is_kept(roster, value) for value in (owner, *args, *kwargs.values()))
-    if not is_about or _opens_to_write(function, args, kwargs):
-        return way(function, *args, **kwargs)
+    given = (owner, *args, *kwargs.values())
+    is_about = any(files.is_kept(roster, value) or type(value) is PerLaneText for value in given)
+    if not is_about and roster.mask is None:
+        return lift_arrays(function, *args, **kwargs) if differs(given) else _call_on_shared(function, args, kwargs)
+    if _opens_to_write(function, args, kwargs) and not differs(given):
+        return function(*args, **kwargs)
     return files.call_on_files(roster, function, args, kwargs)
 
 
-def reads_files(function: Any, *, is_known: bool) -> bool:
-    """Tell whether a function may look at the file of a path; one that is known to compute only by its name."""
-    owner = getattr(function, "__self__", None)
-    if is_known or isinstance(owner, PurePath):
-        return getattr(function, "__name__", "") in _FILE_READERS
-    return not isinstance(function, type)
-
-
-_FILE_READERS = frozenset({
-    "load", "loadtxt", "genfromtxt", "fromfile", "memmap", "exists", "isfile", "getsize", "getmtime", "samefile",
-    "open", "read_text", "read_bytes", "write_text", "write_bytes", "is_file", "stat", "unlink", "rename", "replace",
-    "touch",
-})  # fmt: skip
+def _call_on_shared(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return call_unknown(function, *args, **kwargs) if find_stand_ins((args, kwargs)) else function(*args, **kwargs)
 
 
 def _opens_to_write(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -103,7 +105,7 @@ def summarise(function: Function, *args: Any, **kwargs: Any) -> Any:
         for writer in writers.values():
             getattr(writer, function.__name__)()
         return function(*args, **kwargs)
-    if not _differs((args, kwargs)) or roster.place is not None:
+    if not files.differs_inside((args, kwargs)) or roster.place is not None:
         return function(*args, **kwargs)
     rows = zip(split(list(args), len(roster)), split(dict(kwargs), len(roster)), strict=True)
     for place, (lane_args, lane_kwargs) in enumerate(rows):
@@ -114,16 +116,3 @@ def summarise(function: Function, *args: Any, **kwargs: Any) -> Any:
             writers[number] = type(owner)(str(Path(owner.log_dir) / f"trial_{number}"))
         getattr(writers[number], function.__name__)(*lane_args, **lane_kwargs)
     return None
-
-
-def _differs(value: Any) -> bool:
-    """Tell whether something in a value differs by lane, however deep in lists and dictionaries."""
-    if isinstance(value, Tensor):
-        return bool(is_lane_tensor(value))
-    if is_stand_in(value):
-        return True
-    if isinstance(value, Mapping):
-        return ("members" in value and "lanes" in value.get("state", value)) or any(map(_differs, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_differs, value))
-    return hasattr(value, "parameters") and touches([*value.parameters()])

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.apart import split, tensors
+from headwater.fuse.apart import Dice, per_lanes, split, tensors
 from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
+from headwater.fuse.per_lane import PerLane
 
 _MARK = "_is_displaced"
 
@@ -62,8 +63,10 @@ class Layouts:
                 self.in_use = True
 
     def compare(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Tensor) -> Tensor:
-        """Mark or lay out the answer of a layer that may reorder, according to what one lane alone would get."""
+        """Mark or lay out the answer of a call that may reorder, according to the answer of one lane alone."""
         if not is_lane_tensor(answer):
+            return answer
+        if func in FORMAT_READING and all(_is_contiguous_alone(each) for each in tensors((*args, *kwargs.values()))):
             return answer
         order = self._order_alone(func, args, kwargs)
         stack = stack_of(answer)
@@ -76,15 +79,33 @@ class Layouts:
         return lanes_of(_laid_out(stack, [*flat, *order]))
 
     def _order_alone(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int]:
-        """Find out, once per kind of call, how the answer lies in memory where there are no lanes."""
+        """Find out, once per kind of call, how the answer lies in memory where there are no lanes.
+
+        The order may follow from a number that differs by lane: attention without dropout has a kernel of its own.
+        Lanes with different orders part by that number.
+        """
         named = (*((None, arg) for arg in args), *kwargs.items())
-        rest = [(name, str(value)) for name, value in named if not isinstance(value, Tensor)]
+        rest = [(name, _spell(value)) for name, value in named if not any(True for _ in tensors([value]))]
         key = (func, *rest, *(_kind_alone(tensor) for tensor in tensors((*args, *kwargs.values()))))
         if key not in self._orders_alone:
-            (own_args,), (own_kwargs,) = split([_copied(arg) for arg in args], 1), split(_copied(dict(kwargs)), 1)
-            with torch.no_grad():
-                self._orders_alone[key] = order_of(func(*own_args, **own_kwargs))
+            numbers = [*per_lanes((*args, *kwargs.values()))]
+            num_lanes = len(numbers[0].values) if numbers else 1
+            copies = split([_copied(arg) for arg in args], num_lanes), split(_copied(dict(kwargs)), num_lanes)
+            orders = []
+            dice = Dice(args, kwargs)
+            for own_args, own_kwargs in zip(*copies, strict=True):
+                with torch.no_grad():
+                    orders.append(order_of(func(*own_args, **own_kwargs)))
+                dice.rewind()
+            if any(order != orders[0] for order in orders):
+                for number in numbers:
+                    number.one()  # raises where lanes have different values
+            self._orders_alone[key] = orders[0]
         return self._orders_alone[key]
+
+
+def _spell(value: Any) -> str:
+    return str(value.values if isinstance(value, PerLane) else value)
 
 
 def _is_contiguous_alone(tensor: Tensor) -> bool:
@@ -103,6 +124,8 @@ def _copied(value: Any) -> Any:
     """Copy tensors, as a norm writes into its statistics; what is displaced is laid out on the way."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(item) for item in value]
     if not isinstance(value, Tensor):
         return value
     if not is_lane_tensor(value):
@@ -129,6 +152,16 @@ REORDERING = frozenset(
     )
 )
 """Layers that may give lanes another order in memory than one lane alone."""
+
+FORMAT_READING = frozenset(
+    _found(
+        "cat concat concatenate stack hstack vstack dstack column_stack pad roll scaled_dot_product_attention "
+        "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d interpolate pixel_shuffle pixel_unshuffle "
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
+        "adaptive_max_pool3d"
+    )
+)
+"""Calls that choose the memory format of the answer by that of an argument, which has one dimension more with lanes."""
 
 _KEEPS = frozenset(
     _found(

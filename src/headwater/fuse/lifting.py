@@ -1,8 +1,7 @@
 """Ways to call a function that knows nothing of lanes, with values that differ by lane.
 
-It is *lifted* where it is known to compute and no more: it runs once per lane, on the lane's own plain values. What is
-*shown* runs once, with text of all lanes. Any other function is *guarded*: it may keep a number that differs by lane or
-compute with it, but where it raises, each lane has to find out alone.
+A function is *lifted* where it is known to compute and no more: it runs once per lane, on the lane's own plain values.
+A function that is not known gets no value that differs by lane, whatever holds it: the lanes split.
 """
 
 from __future__ import annotations
@@ -10,34 +9,35 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from numbers import Number
-from types import GeneratorType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
-import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from headwater.errors import CannotFuseError
-from headwater.fuse.apart import join, split, tensors
+from headwater.errors import LanesPart
+from headwater.fuse import files
+from headwater.fuse.apart import is_per_lane, join, reach_all, split, tensors
 from headwater.fuse.arrays import PerLaneArray, take_out
+from headwater.fuse.effects import writes_arrays
 from headwater.fuse.functorch import is_lane_tensor
-from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane
-from headwater.fuse.roster import Roster
-from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane, same
+from headwater.fuse.roster import ROSTER, Roster
 from headwater.fuse.spelling import reads_objects, spell_arguments
+from headwater.fuse.users_code import is_users_module
 from headwater.trials import Recipe
 from headwater.trials.functions import fill_in, join_pieces, make_dict, make_list, make_tuple, unbind
 from headwater.trials.recipes import Call, Constant, Expression
 
 Function: TypeAlias = Callable[..., Any]
 
-ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
-"""Whose lanes this thread runs."""
-
 
 def lift(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function that computes and no more, for each lane."""
+    if not kwargs and all(type(arg) in _INERT for arg in args):
+        return function(*args)
+    if function in _PICKERS and kwargs.get("key") is not None:
+        return _pick_by_key(function, *args, **kwargs)
     if args and type(args[0]) in _ONE_PASS and _consumes(function):
         args = ([*args[0]], *args[1:])
     args = (*spell_arguments(function, args),)
@@ -45,16 +45,29 @@ def lift(function: Function, *args: Any, **kwargs: Any) -> Any:
         return _compute_in_views(function, args, kwargs, roster)
     reads_tensors = _reads_tensors(function)
     if not differs(args, reads_tensors) and not differs(kwargs.values(), reads_tensors):
-        return function(*args, **kwargs)
+        if function in _BUILTINS or not find_stand_ins((args, kwargs)):
+            return function(*args, **kwargs)
+        return call_unknown(function, *args, **kwargs)
     roster = roster_of((args, kwargs))
-    if roster is None or _writes(function, args, kwargs):
-        return guard(function, *args, **kwargs)
+    if roster is None or _may_change(function, args, kwargs):
+        return call_unknown(function, *args, **kwargs)
     return _compute(function, args, kwargs, roster)
 
 
 def lift_arrays(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call a function of NumPy or its like for each lane, which takes tensors for arrays."""
     return lift(function, *map(take_out, args), **{key: take_out(value) for key, value in kwargs.items()})
+
+
+def _may_change(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call would write into an array, or run the user's code once per lane."""
+    is_given_code = any(callable(value) and not _is_plain_type(value) for value in (*args, *kwargs.values()))
+    return is_given_code or writes_arrays(function, args, kwargs)
+
+
+def _is_plain_type(value: Any) -> bool:
+    kind = type(value)
+    return kind in STAND_INS or (isinstance(value, type) and not is_users_module(value.__module__))
 
 
 def _compute(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> Any:
@@ -69,8 +82,28 @@ def _compute(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any],
         return _compute_own(call, rows, roster, recipe)
     values = run_by_lane(call, rows, roster, recipe)
     if all(isinstance(value, Tensor) for value in values):
-        return join(values, roster, name_function(function))
+        joined = join(values, roster, name_function(function))
+        if function in (max, min):  # a lane alone would hold one of the arguments itself
+            for tensor in (joined, *tensors(args)):
+                roster.watches.add(tensor)
+        return joined
+    if any(map(_returns_argument, values, rows)):
+        raise split_lanes(roster, find_stand_ins((args, kwargs)), f"{call.__name__} returns one of its arguments")
     return gather(values, roster, recipe)
+
+
+def _returns_argument(value: Any, row: Any) -> bool:
+    """Tell whether a value is, or holds, a list or dictionary of the arguments: lanes have copies of these."""
+    kinds = (list, dict)
+    if not isinstance(value, list | tuple | dict):
+        return False
+    given = {id(each) for arguments in row for each in _items_of(arguments) if isinstance(each, kinds)}
+    given |= {id(part) for each in _items_of(row[0]) for part in _items_of(each) if isinstance(part, kinds)}
+    return bool(given) and any(id(each) in given for each in (value, *_items_of(value)))
+
+
+def _items_of(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
 
 
 def _compute_in_views(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], roster: Roster) -> Any:
@@ -99,14 +132,81 @@ def _compute_own(call: Function, rows: Sequence[Any], roster: Roster, recipe: Re
     return call(*rows[roster.place])
 
 
+def _pick_by_key(function: Function, *args: Any, key: Function, **options: Any) -> Any:
+    """Call `max`, `min` or `sorted` with a key function, which is called once for each item, as ever."""
+    items, keys = [], []
+    for item in args[0] if len(args) == 1 else args:
+        items.append(item)
+        keys.append(key(item))
+    roster = roster_of(keys)
+    if roster is None or not items or not differs(keys):
+        order = function(range(len(items)), key=keys.__getitem__, **options)
+        return items[order] if type(order) is int else [items[place] for place in order] if items else order
+
+    def order_lane(own: Sequence[Any]) -> Any:
+        return function(range(len(own)), key=own.__getitem__, **options)
+
+    orders = gather(run_by_lane(order_lane, [(own,) for own in split(keys, len(roster))], roster), roster, None)
+    return [_pick(roster, items, order) for order in orders] if function is sorted else _pick(roster, items, orders)
+
+
+def _pick(roster: Roster, items: Sequence[Any], place: Any) -> Any:
+    """Return the item at a place that may differ by lane."""
+    if (
+        roster.place is not None
+        or type(place) is not PerLane
+        or all(same(each, place.values[0]) for each in place.values)
+    ):
+        return items[place]
+    if not all(_is_immutable(item) for item in items):
+        raise split_lanes(roster, [place], "lanes pick different objects of a list")
+    by_lane = [split(item, len(roster)) for item in items]
+    return gather([by_lane[own][lane] for lane, own in enumerate(place.values)], roster, None)
+
+
+def _is_immutable(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_immutable, value))
+    return type(value) in (PerLane, PerLaneText) or isinstance(value, Number | str | bytes | None)
+
+
 def name_attribute(function: Function, *args: Any) -> Any:
     """Call `getattr` and its like, whose second argument is a name."""
+    if function is hasattr and type(args[0]) in STAND_INS:
+        return lift(function, *args)
     return function(*(own(arg) if place == 1 else arg for place, arg in enumerate(args)))
 
 
-def store(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call what writes values down as bytes: of one lane, unless all have the same."""
-    return function(*map(plain, args), **{key: plain(value) for key, value in kwargs.items()})
+def call_unknown(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose effect is not known, unless it would get a value that differs by lane.
+
+    Raises:
+        LanesPart: It would; the lanes split by the recipe of that value, or train separately.
+    """
+    roster = ROSTER.get()
+    if roster is None:
+        return function(*args, **kwargs)
+    if roster.kept.files and any(files.reaches_kept(roster, value) for value in (*args, *kwargs.values())):
+        raise split_lanes(
+            roster, (), f"{name_function(function)} gets the path of a file that each trial has of its own"
+        )
+    if args or kwargs:
+        args = (*map(_settle, args),)
+        kwargs = {key: _settle(value) for key, value in kwargs.items()}
+    owner = getattr(function, "__self__", function)
+    is_held = not isinstance(owner, ModuleType | type | nn.Module) and type(owner) is not FunctionType
+    found = find_stand_ins((args, kwargs, owner if is_held else None))
+    if found:
+        raise split_lanes(roster, found, f"{name_function(function)} is not known to leave values of lanes as they are")
+    return function(*args, **kwargs)
+
+
+def _settle(value: Any) -> Any:
+    """Return the one value that lanes share where they agree, or that of the lane that code runs for."""
+    if type(value) not in STAND_INS:
+        return value
+    is_one = value.roster.place is not None or all(same(value.values[0], each) for each in value.values)
+    return value.one() if is_one else value
 
 
 def plain(value: Any) -> Any:
@@ -119,36 +219,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def guard(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call what knows nothing of lanes; numbers may go there, but not what it might compare by identity or type."""
-    if not differs(args) and not differs(kwargs.values()):
-        return function(*args, **kwargs)
-    try:
-        return function(*map(_number, args), **{key: _number(value) for key, value in kwargs.items()})
-    except CannotFuseError:
-        raise
-    except Exception as error:
-        stand_ins = [*_stand_ins((args, kwargs))]
-        roster = stand_ins[0].roster
-        if is_out_of_memory(error):
-            raise roster.run_short(error) from error
-        if roster.place is not None:
-            picked_args, picked_kwargs = (split(each, len(roster))[roster.place] for each in (list(args), kwargs))
-            return function(*picked_args, **picked_kwargs)
-        recipe = next((each.recipe for each in stand_ins if isinstance(each, PerLane) and each.recipe), None)
-        raise roster.part(
-            recipe, f"{name_function(function)} does not take a value that differs by lane: {error}"
-        ) from error
-
-
-def _number(value: Any) -> Any:
-    """Make lanes part by whatever is no number; a truth might be compared by identity."""
-    kind = type(value)
-    if kind in STAND_INS:
-        return value if kind is PerLane and bool not in map(type, value.values) else value.one()
-    if kind in _LISTS and differs([value]):
-        return {key: _number(item) for key, item in value.items()} if kind is dict else kind(map(_number, value))
-    return value
+def split_lanes(roster: Roster, found: Iterable[Any], reason: str) -> LanesPart:
+    """Note that the lanes split by a value that was found, or train separately, and return the signal to raise."""
+    for each in found:
+        recipe = each.recipe
+        if recipe is not None and (not isinstance(each, PerLane) or len({*map(repr, each.values)}) > 1):
+            return roster.part(recipe, f"the code needs one value of `{recipe.label}`: {reason}")
+    roster.refuse(reason)
+    return LanesPart(reason)
 
 
 def differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
@@ -167,13 +245,18 @@ def differs(values: Iterable[Any], also_tensors: bool = False) -> bool:
     return False
 
 
-def is_stand_in(value: Any) -> bool:
-    """Tell whether a value stands for those of all lanes."""
-    return type(value) in STAND_INS or isinstance(value, PerLaneMapping)
+def find_stand_ins(value: Any) -> list[Any]:
+    """Return the values that differ by lane and can be reached from a value, whatever holds them."""
+    return [each for each in reach_all(value) if is_per_lane(each)]
+
+
+def roster_of(values: Any) -> Roster | None:
+    """Return whose values differ here, or whose lanes this thread runs."""
+    return next((each.roster for each in _stand_ins(values)), None) or ROSTER.get()
 
 
 def _stand_ins(value: Any) -> Iterator[Any]:
-    """Find what differs by lane."""
+    """Find the values that differ by lane, also in lists."""
     kind = type(value)
     if kind in STAND_INS or issubclass(kind, PerLaneMapping):
         yield value
@@ -182,13 +265,10 @@ def _stand_ins(value: Any) -> Iterator[Any]:
             yield from _stand_ins(item)
 
 
-def roster_of(values: Any) -> Roster | None:
-    """Return whose values differ here, or whose lanes this thread runs."""
-    return next((each.roster for each in _stand_ins(values)), None) or ROSTER.get()
-
-
 def _recipe(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe | None:
     """Write down how the answer follows from the configuration, if everything in it does."""
+    if function is type and len(args) > 1:
+        return None  # it makes a new class in every call, which equals no other
     if _differs_in_tensors((*args, *kwargs.values())):
         return None
     if not all(each.recipe is not None for each in _stand_ins((args, kwargs))):
@@ -239,12 +319,6 @@ def _reads_tensors(function: Any) -> bool:
     return is_text or getattr(function, "__module__", "") == "math" or function in _READERS
 
 
-def _writes(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    name = getattr(function, "__name__", "")
-    has_out = "out" in kwargs or (isinstance(function, np.ufunc) and len(args) > function.nin)
-    return has_out or name in _WRITERS or (name in CHANGERS and hasattr(function.__self__, "dtype"))
-
-
 def own(value: Any) -> Any:
     """Return a value that is used where only numbers may differ by lane."""
     return value.one() if type(value) in (PerLaneText, PerLaneThing) else value
@@ -256,10 +330,12 @@ _INERT = frozenset({int, float, bool, str, type(None)})
 _ONE_PASS = frozenset({
     GeneratorType, deque, map, filter, zip, enumerate, reversed, type({}.keys()), type({}.values()), type({}.items()),
 })  # fmt: skip
+_PICKERS = frozenset({max, min, sorted})
 _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
 _READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
+_BUILTINS = _READERS | {hasattr, sorted, type, ord, chr, hex, oct, bin, id}
+"""Functions that ask values by Python's own operators, which answer for every lane or split."""
 INTO_ARRAYS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal"})
 """Functions of NumPy that write into what they are given."""
-_WRITERS = INTO_ARRAYS | {"save", "savetxt", "savez", "savez_compressed", "dump"}
 CHANGERS = frozenset({"fill", "itemset", "setfield", "setflags", "sort", "partition", "resize", "byteswap", "put"})
 """Methods of an array that change it."""

@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
-from headwater.fuse.draws import IN_PLACE, are_astray, check_dice, find_torch_dice, rests
 from headwater.fuse.functorch import (
     active_modes,
     call_in_level,
@@ -30,7 +29,7 @@ from headwater.fuse.functorch import (
     saves_elsewhere,
     stack_of,
 )
-from headwater.fuse.layouts import REORDERING, Layouts
+from headwater.fuse.layouts import FORMAT_READING, REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
 from headwater.fuse.shortage import is_out_of_memory
@@ -60,6 +59,7 @@ _INITIALISERS: Mapping[Any, Any] = {
     nn.init.constant_: Tensor.fill_,
 }
 """Those that ask for modes themselves, and what they do with gradients off."""
+_MAY_REORDER = REORDERING | FORMAT_READING
 _GRADIENT_SWITCHES = frozenset({Tensor.requires_grad_, Tensor.requires_grad.__set__})  # type: ignore[attr-defined]
 
 
@@ -98,11 +98,6 @@ class LaneMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if self.roster.dice and are_astray(self.roster):
-            return self._call_astray(func, args, kwargs or NO_KWARGS)
-        return self._call(func, args, kwargs)
-
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Any:
         if kwargs:
             if touches(args) or touches(kwargs.values()):
                 return self._compute_or_refuse(func, args, kwargs)
@@ -116,18 +111,6 @@ class LaneMode(TorchFunctionMode):
         if func in _GRADIENT_SWITCHES:
             self._claim_gradient(args[0])
         return answer
-
-    def _call_astray(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Do a call where lanes stand in different places of the stream of random numbers: each draws from its own."""
-        check_dice(self.roster)
-        draws = func in IN_PLACE and not isinstance(kwargs.get("generator"), torch.Generator)
-        answer = None if draws else self._call(func, args, kwargs)
-        if not draws and rests(self.roster):
-            return answer
-        is_written = not draws and (writes_in_place(func) or kwargs.get("inplace") or kwargs.get("out") is not None)
-        if is_written or is_transforming() or saves_elsewhere() or self.roster.mask is not None:
-            raise self.refusal(f"{name_of(func)} draws random numbers after lanes have drawn differently many")
-        return self.run_looped(func, args, kwargs)
 
     def _compute_or_refuse(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Answer a call; what lanes cannot do is noted, for the user's code may catch the error and go another way."""
@@ -168,13 +151,6 @@ class LaneMode(TorchFunctionMode):
                 narrow(tensor, self.roster)
         if is_transforming():
             return func(*self._as_tensors(list(args)), **self._as_tensors(dict(kwargs)))
-        if self.roster.mask is not None or func in _INITIALISERS:
-            return self._compute_rarely(func, args, kwargs)
-        return self._compute(func, args, kwargs)
-
-    def _compute_rarely(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if self.roster.mask is not None and writes_in_place(func):
-            raise self.roster.part_by_branch(f"one side calls {name_of(func)}")
         return self._initialise(func, *args, **kwargs) if func in _INITIALISERS else self._compute(func, args, kwargs)
 
     def _compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -186,7 +162,7 @@ class LaneMode(TorchFunctionMode):
         answer = self._answer(func, args, kwargs)
         if displaced:
             self._layouts.displace(answer)
-        return self._layouts.compare(func, args, kwargs, answer) if func in REORDERING else answer
+        return self._layouts.compare(func, args, kwargs, answer) if func in _MAY_REORDER else answer
 
     def _initialise(self, func: Any, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
         """Do what a function of `torch.nn.init` does, with numbers that may differ by lane."""
@@ -235,8 +211,7 @@ class LaneMode(TorchFunctionMode):
             return self.compute(Tensor.copy_, (args[0], answer))
         in_place = writes_in_place(func)
         target = self._promote_target(func, args, kwargs) if in_place else None
-        own = find_torch_dice(self.roster, func, args, kwargs)
-        bystanders, dice = Bystanders(args, kwargs), own or Dice(args, kwargs, name_of(func))
+        bystanders, dice = Bystanders(args, kwargs), Dice(args, kwargs, name_of(func))
 
         def run_lane(lane_args: Any, lane_kwargs: Any) -> Any:
             dice.begin_lane()
@@ -247,8 +222,6 @@ class LaneMode(TorchFunctionMode):
 
         run_lane.__name__ = name_of(func)
         answers = run_by_lane(run_lane, self._apart(args, kwargs, target), self.roster)
-        if own is not None:
-            own.end(self.roster)
         if in_place:
             return None if answers[0] is None else target
         try:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.choices import LaneChoice, insert_choices, refusal
-from headwater.fuse.functorch import is_lane_tensor, num_holders, num_uses, stack_of
+from headwater.fuse.functorch import is_lane_tensor, num_holders, stack_of
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import narrow
@@ -112,9 +112,9 @@ def _find_aliases(tensors: Sequence[Tensor], attributes: Sequence[Tensor]) -> di
 
 
 def _is_seen(tensor: Tensor) -> bool:
-    """Tell whether others see the memory of a parameter; a graph that it is in may do so, to no harm."""
+    """Tell whether other tensors see the memory of a parameter: views, or those that a graph keeps."""
     is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.numel() > 0
-    return is_trained and num_holders(tensor) > 1 and num_uses(tensor) == 1
+    return is_trained and num_holders(tensor) > 1
 
 
 def _can_follow(other: Tensor, parameter: Tensor) -> bool:

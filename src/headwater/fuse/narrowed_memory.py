@@ -9,15 +9,14 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import num_holders
 
 
 class NarrowedMemory:
-    """What became of memory when lanes left, for as long as anybody still holds the old one.
+    """New memory for the lanes that stayed, by the memory that it replaces, as long as any tensor holds the latter.
 
-    Code keeps several tensors of one memory: a weight and its `detach()`, a buffer and a row of it, a state dict. Each
-    is narrowed when it is touched again, and all of them come to lie in the same new memory, or one would miss what is
-    written into another.
+    Code keeps several tensors of one memory: a weight and its `detach()`, a gradient, a buffer and a row of it, a state
+    dict. Each is narrowed when it is touched again, and all of them come to lie in the same new memory, or one would
+    miss the values that are written into another.
     """
 
     def __init__(self) -> None:
@@ -29,23 +28,31 @@ class NarrowedMemory:
         Where others have left its memory before, they are those that were kept then; more may have left since.
 
         Raises:
-            CannotFuseError: Others share the memory, and how lanes lie in it cannot be told.
+            CannotFuseError: Other tensors share the memory, and how lanes lie in it cannot be told.
         """
-        self._heirs = {key: heir for key, heir in self._heirs.items() if not heir.of.expired()}
-        storage = stack.untyped_storage()
-        is_shared = storage._cdata in self._heirs or num_holders(stack) > 1
-        with torch.no_grad():
+        self.forget_expired()
+        with torch.enable_grad():  # a view that is made without gradients could not be written into with gradients
             plain = stack.detach()
-            if stack.stride(0) == 0:  # what all lanes have in common
+            if stack.stride(0) == 0:  # the lanes have one value in common
                 return plain[: len(places)], places
-            if not is_shared:
+            if stack.numel() == 0:
                 return plain[places], places
-            layout = _find_layout(plain)
-            if storage._cdata not in self._heirs:
+            storage, layout = stack.untyped_storage(), _find_layout(plain)
+            heir = self._heirs.get(storage._cdata)
+            if heir is None and layout is None:
+                self._heirs[storage._cdata] = _Heir(StorageWeakRef(storage), None, places)
+                return plain[places], places
+            if layout is None or (heir is not None and heir.memory is None):
+                raise _untold(stack)
+            if heir is None:
                 memory = plain.as_strided(layout.shape, layout.strides, 0)[:, places]
-                self._heirs[storage._cdata] = _Heir(StorageWeakRef(storage), memory, places)
-            heir = self._heirs[storage._cdata]
+                heir = self._heirs[storage._cdata] = _Heir(StorageWeakRef(storage), memory, places)
+            assert heir.memory is not None
             return layout.show(plain, heir.memory), heir.places
+
+    def forget_expired(self) -> None:
+        """Release new memory whose old memory no tensor holds any more."""
+        self._heirs = {key: heir for key, heir in self._heirs.items() if not heir.of.expired()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,8 @@ class _Heir:
     """The lanes that were kept of memory, and their places in it."""
 
     of: StorageWeakRef
-    memory: Tensor
+    memory: Tensor | None
+    """None where a copy was made for one tensor, because how lanes lie in the old memory cannot be told."""
     places: list[int]
 
 
@@ -83,7 +91,8 @@ class _Layout:
         return typed.as_strided((num_lanes, *stack.shape[1:]), (size, *strides), num_before * kept_block + within)
 
 
-def _find_layout(stack: Tensor) -> _Layout:
+def _find_layout(stack: Tensor) -> _Layout | None:
+    """Return how the lanes of a stack lie in all of its memory; None where that cannot be told."""
     num_lanes, size = stack.shape[0], stack.stride(0)
     block = num_lanes * size
     num_blocks, rest = divmod(stack.untyped_storage().nbytes(), block * stack.element_size())
@@ -92,7 +101,7 @@ def _find_layout(stack: Tensor) -> _Layout:
     inner = within + sum((length - 1) * stride for length, stride in spans if stride < size)
     is_outer = all(stride % block == 0 for _, stride in spans if stride >= size)
     if rest or inner >= size or not is_outer or stack.is_conj() or stack.is_neg():
-        raise _untold(stack)
+        return None
     return _Layout((num_blocks, num_lanes, size), (num_before, within))
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import copy
 import inspect
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.apart import touches
 from headwater.fuse.factors import Factor, Lanewise, lanewise
 from headwater.fuse.flat_state import Chunk
 from headwater.fuse.functorch import stack_of
 from headwater.fuse.hyperparameters import pick
+from headwater.fuse.optimizer_source import require_plain_optimizer
 from headwater.fuse.updates import Rule
 
 Factory: TypeAlias = Callable[..., Optimizer]
@@ -182,16 +184,23 @@ class RuledPart:
 class LoopedPart:
     """Lanes whose optimizer has no rule: a real instance each, on views of the lane's weights.
 
-    Correct whatever the optimizer does with its parameters, but as slow as separate optimizers.
+    As slow as separate optimizers. The class must be one of `torch.optim`, or pass the check on its source
+    (`optimizer_source`); and then the first step of each instance must equal that of a copy on its own.
     """
 
     def __init__(self, factories: Mapping[int, Factory], groups: Sequence[Mapping[str, Any]], settings: Any) -> None:
         self.reals: dict[int, Optimizer] = {}
         self._seen: list[dict[str, Any]] = []
+        for optimizer_class in dict.fromkeys(map(class_of, factories.values())):
+            _refuse_closures(optimizer_class)
+            require_plain_optimizer(optimizer_class)
+        before = _random_states() if factories else []
         for place, factory in factories.items():
-            _refuse_closures(class_of(factory))
             own_groups = [_lane_group(group, place) for group in groups]
             self.reals[place] = factory(own_groups, **pick(settings, place))
+        if factories and not _are_equal(before, _random_states()):
+            raise CannotFuseError("the optimizer draws random numbers when it is made, which lanes cannot share")
+        self._unchecked = [real for real in self.reals.values() if not type(real).__module__.startswith("torch.optim")]
 
     def follow(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Give the instances the hyperparameters that have been assigned since the last call, and new groups."""
@@ -209,30 +218,26 @@ class LoopedPart:
                         _assign(real.param_groups[number], key, pick(value, place))
 
     def step(self, groups: Sequence[Mapping[str, Any]], skipped: Collection[int] = frozenset()) -> None:
-        """Let each instance step on its lane, but for those that are skipped."""
-        self.follow(groups)
-        for place, real in self.reals.items():
-            if place not in skipped:
-                with _lent(real, place, groups):
-                    real.step()
+        """Let each instance step on its lane, but for those that are skipped.
 
-    def call(self, name: str, groups: Sequence[Mapping[str, Any]], args: Any, kwargs: Any) -> list[Any]:
-        """Call a method of each instance, which may move weights and drop gradients; return the answers."""
-        if touches((*args, *kwargs.values())):
-            raise CannotFuseError(f"the code gives {name} of an optimizer a value that differs by lane")
+        Raises:
+            CannotFuseError: A first step is not that of an optimizer alone, or a step changes the parameter groups.
+        """
         self.follow(groups)
-        answers, left = [], []
         for place, real in self.reals.items():
+            if place in skipped:
+                continue
+            is_first = any(real is each for each in self._unchecked)
+            before = [dict(group) for group in real.param_groups]
             with _lent(real, place, groups):
-                answers.append(getattr(real, name)(*pick(args, place), **pick(kwargs, place)))
-                left.append([param.grad for group in real.param_groups for param in group["params"]])
-        stacks = [stack_of(param) for group in groups for param in group["params"]]
-        for stack, grads in zip(stacks, zip(*left, strict=True), strict=True):
-            own = [grad for grad in grads if grad is not None]
-            stack.grad = torch.stack(own) if len(own) == len(grads) else None
-            if 0 < len(own) < len(grads):
-                raise CannotFuseError(f"{name} leaves only some lanes a gradient")
-        return answers
+                alone = _step_alone(real) if is_first else None
+                real.step()
+                if alone is not None and not _are_equal(_contents(real), alone):
+                    raise CannotFuseError(f"{type(real).__name__} steps otherwise in a group than alone")
+            if not _are_same_groups(before, real.param_groups):
+                raise CannotFuseError(f"{type(real).__name__} changes its parameter groups in `step`")
+            if is_first:
+                self._unchecked = [each for each in self._unchecked if each is not real]
 
     def lane_state(self, place: int, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return a copy of the state dict of one lane's instance."""
@@ -258,6 +263,64 @@ class LoopedPart:
 def _as_real(tensor: Tensor) -> Tensor:
     """Return complex numbers as pairs of real ones in the same memory, all others as they are."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _step_alone(real: Optimizer) -> Any:
+    """Return the weights and the state after the step of a copy that shares nothing with the optimizer."""
+    alone = copy.deepcopy(real)
+    for group, own in zip(real.param_groups, alone.param_groups, strict=True):
+        _require_plain_settings(real, group)
+        for param, copied in zip(group["params"], own["params"], strict=True):
+            copied.grad = None if param.grad is None else param.grad.clone()
+    before = _random_states()
+    alone.step()
+    if not _are_equal(before, _random_states()):
+        raise CannotFuseError(f"{type(real).__name__} draws random numbers in `step`, which lanes cannot share")
+    return _contents(alone)
+
+
+def _require_plain_settings(real: Optimizer, group: Mapping[str, Any]) -> None:
+    for key, value in group.items():
+        items = value if isinstance(value, tuple) else (value,)
+        if key != "params" and not all(isinstance(item, int | float | str | None) for item in items):
+            raise CannotFuseError(
+                f"{type(real).__name__} has a {type(value).__name__} for {key}; lanes take numbers, texts and tuples"
+            )
+
+
+def _contents(optimizer: Optimizer) -> Any:
+    """Return copies of the weights and the state."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    return [[param.detach().clone() for param in params], copy.deepcopy(optimizer.state_dict()["state"])]
+
+
+def _are_same_groups(before: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> bool:
+    return len(before) == len(groups) and all(
+        then.keys() == now.keys() and all(then[key] is now[key] for key in then)
+        for then, now in zip(before, groups, strict=True)
+    )
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Tell whether two nests of containers, tensors and numbers are equal to the last bit."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        is_alike = one.shape == other.shape and one.dtype == other.dtype
+        return is_alike and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    return bool(one == other or (one != one and other != other))
+
+
+def _random_states() -> list[Any]:
+    """Return where the streams of random numbers stand that code may draw from without naming one."""
+    states = [torch.get_rng_state(), random.getstate(), np.random.get_state()]
+    return [*states, *torch.cuda.get_rng_state_all()] if torch.cuda.is_initialized() else states
 
 
 @contextmanager

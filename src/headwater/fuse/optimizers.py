@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import is_
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -42,7 +40,11 @@ def fuse_optimizer(optimizer_class: Any, params: Any, roster: Roster, **hyperpar
     """
     differs = isinstance(optimizer_class, PerLane | PerLaneText)
     classes = optimizer_class.values if differs else [optimizer_class] * len(roster)
-    return LaneOptimizer([_factory(item) for item in classes], params, roster, hyperparameters)
+    try:
+        return LaneOptimizer([_factory(item) for item in classes], params, roster, hyperparameters)
+    except CannotFuseError as error:  # noted here, for the user's code may catch it
+        roster.refuse(str(error))
+        raise
 
 
 @dataclass(slots=True)
@@ -58,8 +60,8 @@ class LaneOptimizer(Optimizer):
     """The optimizers of all lanes as one `torch.optim.Optimizer`, whose hyperparameters may differ by lane.
 
     SGD, Adam, AdamW, Adagrad and RMSprop update all lanes at once (`foreach`, `fused` and `capturable`, which choose
-    among torch's own ways to do so, are ignored). Any other class works too, through one real instance per lane, which
-    is correct but no faster than separate optimizers.
+    among torch's own ways to do so, are ignored). Other classes of `torch.optim`, and classes of the user's own that
+    pass the check in `optimizer_source`, train through one real instance per lane, no faster than separate optimizers.
 
     `param_groups` behaves as in torch, with a PerLane wherever lanes differ. The state of single parameters is not
     exposed: `lane_state` gives it for each lane in torch's own form.
@@ -91,15 +93,20 @@ class LaneOptimizer(Optimizer):
     @property
     def state(self) -> Any:
         """Not exposed: lanes keep their state in forms of their own."""
-        raise CannotFuseError("the code reads optimizer.state, which lanes keep in another form")
+        raise self._refusal("the code reads optimizer.state, which lanes keep in another form")
 
     @state.setter
     def state(self, state: Mapping[Any, Any]) -> None:
         if state:
-            raise CannotFuseError("the code assigns optimizer.state, which lanes keep in another form")
+            raise self._refusal("the code assigns optimizer.state, which lanes keep in another form")
         with torch._C.DisableTorchFunction(), torch.no_grad():
             for group, record in zip(getattr(self, "param_groups", []), self._groups, strict=True):
                 self._load_parts(group, record, [{} for _ in self._classes])
+
+    @property
+    def lane_classes(self) -> tuple[type[Optimizer], ...]:
+        """The class of each lane's optimizer."""
+        return self._classes
 
     @property
     def has_stepped(self) -> bool:
@@ -223,24 +230,23 @@ class LaneOptimizer(Optimizer):
                 record.numbers = ()
 
     def __getattr__(self, name: str) -> Any:
-        classes = self.__dict__.get("_classes", ())
-        is_method = classes and all(isinstance(getattr(each, name, None), FunctionType) for each in classes)
-        if is_method and len(self._looped.reals) == len(classes):
-            return partial(self._call_each, name)
-        if not name.startswith("_") and any(hasattr(optimizer_class, name) for optimizer_class in classes):
-            raise CannotFuseError(f"the code uses {classes[0].__name__}.{name}, which lanes cannot share")
+        is_built = "param_groups" in self.__dict__
+        classes, reals = (self._classes, self._looped.reals.values()) if is_built else ((), ())
+        is_known = any(hasattr(each, name) for each in classes) or any(name in vars(real) for real in reals)
+        if is_known and not name.startswith("__"):
+            raise self._refusal(f"the code uses {classes[0].__name__}.{name}, which lanes cannot share")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def _call_each(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method that a class of the user's own has beside `step`, such as the two steps of SAM."""
-        with self._roster.noticing_shortage(), torch._C.DisableTorchFunction():
-            return merge(self._looped.call(name, self.param_groups, args, kwargs), self._roster)
+    def _refusal(self, reason: str) -> CannotFuseError:
+        """Note that the lanes cannot go on as one, for the user's code may catch the error, and return the error."""
+        self._roster.refuse(reason)
+        return CannotFuseError(reason)
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             if any(not real.__module__.startswith("torch.optim") for real in self._looped.reals.values()):
-                raise CannotFuseError("an optimizer of the user's own may call its closure more than once")
+                raise self._refusal("an optimizer of the user's own may call its closure more than once")
             with torch.enable_grad():
                 loss = closure()
         self._opt_called = True
@@ -253,8 +259,15 @@ class LaneOptimizer(Optimizer):
                     for part in record.parts if stacks else ():
                         part.step(stacks, grads, self._skipped)
             if self._looped.reals:
-                self._looped.step(self.param_groups, self._skipped)
+                self._step_each()
         return loss
+
+    def _step_each(self) -> None:
+        try:
+            self._looped.step(self.param_groups, self._skipped)
+        except CannotFuseError as error:
+            self._roster.refuse(str(error))
+            raise
 
     def _hear_scaler(self) -> frozenset[int]:
         """Return the lanes that a `GradScaler` wants to be skipped, and divide the gradients if that is left to do."""
@@ -273,7 +286,7 @@ class LaneOptimizer(Optimizer):
         if 0 < len(skipped) < len(self._classes) and not all(
             hook.__module__.startswith("headwater.") for hook in hooks
         ):
-            raise CannotFuseError("a hook on the steps of the optimizer would run for a lane whose step is skipped")
+            raise self._refusal("a hook on the steps of the optimizer would run for a lane whose step is skipped")
         return skipped
 
     def _refresh(self, group: dict[str, Any], record: _Group) -> None:

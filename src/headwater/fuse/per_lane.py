@@ -10,17 +10,19 @@ import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from numbers import Number
+from types import FunctionType
 from typing import Any
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.callers import is_debugging, package_of
+from headwater.fuse.callers import find_stranger, is_debugging, package_of
 from headwater.fuse.functorch import is_asked
 from headwater.fuse.operators import Operation, Operators
-from headwater.fuse.roster import Roster
+from headwater.fuse.roster import IS_LOADING, ROSTER, Roster
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.texts import merge_texts, shorten
+from headwater.fuse.users_code import is_users_module
 from headwater.space.configuration import FrozenConfig
 from headwater.trials import Recipe
 from headwater.trials.recipes import Call, Constant
@@ -58,6 +60,14 @@ def same(a: Any, b: Any) -> bool:
         return bool(a == b or (a != a and b != b))
     except (TypeError, ValueError, RuntimeError):  # of arrays and tensors, which have no one answer
         return False
+
+
+def describe_misfit(error: BaseException) -> str:
+    """Return why the lanes cannot be one, if an exception comes of a value that differs by lane; empty otherwise."""
+    is_value = isinstance(error, TypeError | ValueError | AttributeError) and "PerLane" in str(error)
+    # torch's batching rules say so where the lane mode is off, as inside the function that `Tensor.apply_` calls.
+    is_misfit = is_value or (isinstance(error, RuntimeError) and "vmap" in str(error))
+    return f"something does not take a value that differs by lane: {error}" if is_misfit else ""
 
 
 def run_by_lane(
@@ -157,6 +167,8 @@ class PerLane(Operators):
         self._values = tuple(values)
         self._roster = roster
         self.recipe = recipe
+        if roster.is_running and (stranger := find_stranger(roster.code.base, roster.code.variants)):
+            raise roster.part(recipe, f"{stranger} is not known, and values that differ by lane are computed there")
 
     @property  # type: ignore[misc]  # what isinstance and match ask for
     def __class__(self) -> type[Any]:
@@ -171,6 +183,8 @@ class PerLane(Operators):
     @property
     def values(self) -> tuple[Any, ...]:
         """The values of the lanes that are still in the group."""
+        if IS_LOADING.get():
+            raise (ROSTER.get() or self._roster).part_by_loading(self.recipe)
         if len(self._values) != len(self._roster):
             self._values = tuple(self._values[place] for place in self._roster.places_since(len(self._values)))
         return self._values
@@ -180,17 +194,9 @@ class PerLane(Operators):
         """Whose values these are."""
         return self._roster
 
-    @property
-    def _seen(self) -> Sequence[Any]:
-        """The values of the lanes that code runs for."""
-        mask = self._roster.mask
-        if mask is None or self._roster.place is not None:
-            return self.values
-        return [value for value, is_in in zip(self.values, mask, strict=True) if is_in]
-
     def one(self) -> Any:
         """Return the value that all lanes share; where they differ, that of the lane that code runs for, or part."""
-        values = self._seen
+        values = self.values
         if all(same(values[0], value) for value in values):
             return values[0]
         if self._roster.place is not None:
@@ -233,7 +239,7 @@ class PerLane(Operators):
 
     def _show(self, spec: str = "") -> str:
         """Write down the values of all lanes, for eyes only."""
-        return f"[{' '.join(format(value, spec) for value in self._seen)}]"
+        return f"[{' '.join(format(value, spec) for value in self.values)}]"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not any(hasattr(value, name) for value in self.values):
@@ -270,10 +276,12 @@ class PerLane(Operators):
 
     def _apply(self, operation: Operation, other: Any, symbol: str, swapped: bool = False) -> Any:
         is_list = isinstance(other, _NO_NUMBERS) and operation not in (operator.eq, operator.ne)
-        if not isinstance(other, PerLane) and (is_list or hasattr(other, "__torch_function__")):
+        kind: Any = type(other)  # mypy does not take a class for hashable
+        takes_over = hasattr(other, "__torch_function__") or _has_own_operators(kind)
+        if not isinstance(other, PerLane) and (is_list or takes_over):
             if not is_list and not is_asked():  # in a dataset, which all lanes read
                 return operation(other, self.one()) if swapped else operation(self.one(), other)
-            return NotImplemented  # a tensor's or a list's own operator takes over
+            return NotImplemented  # the operator of a tensor, a list or an object of the user's takes over, once
         others = other.values if isinstance(other, PerLane) else [other] * len(self._roster)
         pairs = zip(others, self.values, strict=True) if swapped else zip(self.values, others, strict=True)
         recipe = _combine(self.recipe, other, operation, symbol, swapped)
@@ -281,7 +289,7 @@ class PerLane(Operators):
 
     def _by_lane(self, operation: Operation, rows: Sequence[tuple[Any, ...]], recipe: Recipe | None) -> Any:
         place = self._roster.place
-        if place is not None and (self._roster.turn is not None or any(_fails(operation, row) for row in rows)):
+        if place is not None and any(_fails(operation, row) for row in rows):
             self._roster.note(self.recipe)
             return operation(*rows[place])
         return gather(run_by_lane(operation, rows, self._roster, recipe), self._roster, recipe)
@@ -300,6 +308,13 @@ def _call_method(number: PerLane, name: str, *args: Any, **kwargs: Any) -> Any:
     call.__name__ = name
     placed = [(place, *row) for place, row in enumerate(rows)]
     return gather(run_by_lane(call, placed, number.roster), number.roster, None)
+
+
+@cache
+def _has_own_operators(kind: type) -> bool:
+    """Tell whether a class of the user's says how numbers compute with its objects."""
+    parts = [part for base in kind.__mro__ if is_users_module(base.__module__) for part in vars(base).items()]
+    return any(name in vars(Operators) and isinstance(part, FunctionType) for name, part in parts)
 
 
 def _by_lane(value: Any, like: PerLane) -> Sequence[Any]:
@@ -329,7 +344,7 @@ class PerLaneText(PerLane):
     __slots__ = ()
 
     def _show(self, spec: str = "") -> str:
-        return format(merge_texts(self._seen), spec)
+        return format(merge_texts(self.values), spec)
 
     def __len__(self) -> int:
         return operator.index(self._map(len, "len({})"))

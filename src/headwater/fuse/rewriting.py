@@ -35,8 +35,10 @@ class Rewrites:
         self._tools = tools
         self._lock = Lock()
         self._open: dict[int, tuple[FunctionType, CodeType, int]] = {}
-        self._variants: dict[int, CodeType] = {}
+        self.variants: dict[int, CodeType] = {}
         """All code that asks the tools."""
+        self._sources: dict[int, str] = {}
+        """The file that a variant was compiled from, by the id of the variant."""
 
     def open(self, value: Any, *modules: ModuleType) -> list[FunctionType]:
         """Give the functions of the user's that a value leads to, and those of modules, their variants; return them."""
@@ -62,6 +64,7 @@ class Rewrites:
         for plain, variant in _compile(source, code.co_filename, self._tools).get(_key(code), ()):
             if plain == code and variant.co_freevars == code.co_freevars:
                 self._note(variant)
+                self._sources[id(variant)] = source
                 return variant
         return None
 
@@ -73,12 +76,18 @@ class Rewrites:
         return code
 
     def _note(self, variant: CodeType) -> None:
-        if id(variant) not in self._variants:
-            self._variants.update((id(each), each) for each in (variant, *_codes_in(variant)))
+        if id(variant) not in self.variants:
+            self.variants.update((id(each), each) for each in (variant, *_codes_in(variant)))
 
     def has(self, function: FunctionType) -> bool:
         """Tell whether a function runs in its variant now."""
-        return id(function.__code__) in self._variants
+        return id(function.__code__) in self.variants
+
+    def find_definition(self, function: FunctionType) -> ast.FunctionDef | None:
+        """Return the syntax tree of a function that runs in its variant; None where it is decorated or not known."""
+        code = function.__code__
+        found = _definitions(self._sources.get(id(code), "")).get((code.co_name, code.co_firstlineno), [])
+        return found[0] if len(found) == 1 and not found[0].decorator_list else None
 
     def close(self, functions: list[FunctionType]) -> None:
         """Put the plain code back where this was the last group that wanted another."""
@@ -100,6 +109,16 @@ def _written_in(module: ModuleType) -> Iterator[FunctionType]:
             waiting.append(getattr(value, "__wrapped__", None))
             if value.__code__.co_filename == module.__file__:
                 yield value
+
+
+@cache
+def _definitions(source: str) -> dict[tuple[str, int], list[ast.FunctionDef]]:
+    """Return the functions of a file by name and line, but for coroutines and generators."""
+    found: dict[tuple[str, int], list[ast.FunctionDef]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault((node.name, node.lineno), []).append(node)
+    return found
 
 
 @cache

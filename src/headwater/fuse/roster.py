@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from types import FrameType, FunctionType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.errors import CannotFuseError, LanesPart
 from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.shortage import is_out_of_memory
-from headwater.fuse.turns import Turn
 from headwater.fuse.users_code import is_library
+from headwater.fuse.watches import Watches
 from headwater.space import Config
 from headwater.trials import Question, Recipe
+
+Method = TypeVar("Method", bound=Callable[..., None])
 
 
 def locate(reason: str, trace: TracebackType | None = None) -> str:
@@ -54,6 +57,10 @@ class ReachedCode:
     """Functions that run in their variant for this group."""
     classes: set[type] = field(default_factory=set)
     """Classes whose methods were looked for when one of them was called."""
+    variants: Container[int] = ()
+    """The codes, by `id`, that ask the tools."""
+    base: FrameType | None = None
+    """The frame that calls the training function."""
 
 
 class Roster:
@@ -63,14 +70,10 @@ class Roster:
     for; values that the user's code has kept from before are narrowed when they are touched again.
     """
 
-    dice: dict[int, Any] | None
-    """Streams of random numbers in which lanes stand in different places; None while numbers come from elsewhere."""
     leavers: set[int]
     """Where lanes stand that have come to the end of the function in a branch which is not over."""
     let_go: Callable[[Sequence[int]], None]
     """Ends the training function for the lanes at these places."""
-    turn: Turn | None = None
-    """What code that runs for one lane has written into, where each lane has its turn at the same things."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
@@ -78,7 +81,7 @@ class Roster:
         self.numbers: Sequence[int] = self.members
         """The number of the trial in each lane, by its place in the group as it started."""
         self.kept = KeptFiles()
-        self.dice, self.leavers = {}, set()
+        self.leavers = set()
         self.memory = NarrowedMemory()
         self.question: Question | None = None
         self.shortage = ""
@@ -91,11 +94,8 @@ class Roster:
         self.has_threads = False
         """Whether the user's code has started threads."""
         self.mask: tuple[bool, ...] | None = None
-        """Which of the lanes the code runs for now, in a branch that only some of them take; None: for all."""
-        self.branch: Any = None
-        """The branch that it is in then."""
-        self.watched: list[tuple[tuple[Any, Any], ...]] = []
-        """What branches have chosen from, and what they chose, with what these were like then."""
+        """The lanes that a call is made for which shows or keeps something in an `if`; None: all of them."""
+        self.watches = Watches()
         self.streams = (sys.stdout, sys.stderr)
         """Where text goes that only people read."""
         self.is_running = False
@@ -108,7 +108,7 @@ class Roster:
         return len(self.members)
 
     def includes(self, place: int) -> bool:
-        """Tell whether the code runs for the lane at this place now."""
+        """Tell whether a call is made for the lane at this place."""
         return self.mask is None or self.mask[place]
 
     @property
@@ -118,7 +118,7 @@ class Roster:
 
     def let_leavers_go(self) -> None:
         """End the training function for lanes that have come to its end in a branch, now that the branch is over."""
-        if self.leavers and self.mask is None:
+        if self.leavers:
             leavers, self.leavers = sorted(self.leavers), set()
             self.let_go(leavers)
 
@@ -145,16 +145,6 @@ class Roster:
         finally:
             self.place = before
 
-    @contextmanager
-    def taking_turn(self, place: int, turn: Turn) -> Iterator[None]:
-        """Let code run for the lane at this place, after others and before others."""
-        self.turn = turn
-        try:
-            with self.answering_for(place):
-                yield
-        finally:
-            self.turn = None
-
     @property
     def shows(self) -> bool:
         """Whether text is for eyes only, and may show all lanes at once."""
@@ -180,11 +170,9 @@ class Roster:
 
     def note(self, recipe: Recipe | None) -> None:
         """Remember that code which runs for one lane needed a value that another lane has another of."""
-        if recipe is not None and self.turn is not None:
-            self.turn.ask(recipe)
-        elif recipe is not None:
+        if recipe is not None:
             self._recipes_asked[recipe.label] = recipe
-        self.was_asked = self.was_asked or self.turn is None
+        self.was_asked = True
 
     def part_between(self, kinds: Sequence[object], reason: str) -> LanesPart | CannotFuseError:
         """Note that lanes of different kinds cannot be one, and return the signal to raise.
@@ -214,27 +202,10 @@ class Roster:
         self.question = Question(recipe, locate(reason, trace), tuple(answers))
         return LanesPart(self.question.reason)
 
-    def part_by_branch(self, reason: str, trace: TracebackType | None = None) -> LanesPart:
-        """Note that the lanes must part by the answers that led into the branch which only some of them take."""
-        if self.turn is not None:
-            return self.part_by_turn(reason.replace("one side", "it"), self.turn.recipes, trace=trace)
-        return self.part(None, f"the code branches on what lanes computed: {reason}", self.branch.answers, trace)
-
-    def part_by_turn(
-        self,
-        reason: str,
-        recipes: Mapping[str, Recipe],
-        kinds: Sequence[object] = (),
-        trace: TracebackType | None = None,
-    ) -> LanesPart:
-        """Note that the lanes must part by something that code has asked for in a lane's turn.
-
-        That is what explains best of which kind each lane is, or what was asked for first.
-        """
-        kinds = kinds or [0] * len(self)
-        recipe = min(recipes.values(), key=lambda each: self._cost(each, kinds)[:2], default=None)
-        asked = "values that differ by lane" if recipe is None else f"`{recipe.label}`"
-        return self.part(recipe, f"the data set computes with {asked}, and {reason}", trace=trace)
+    def part_by_loading(self, recipe: Recipe | None) -> LanesPart:
+        """Note that a data set, which all lanes share, uses a value that differs by lane, and return the signal."""
+        asked = "a value that lanes computed" if recipe is None else f"`{recipe.label}`, which differs by lane"
+        return self.part(recipe, f"the data set uses {asked}")
 
     @property
     def halt(self) -> str | None:
@@ -287,3 +258,38 @@ class Roster:
             return recipe.evaluate(self.configs[self.members[place]])
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             return error
+
+
+ROSTER: ContextVar[Roster | None] = ContextVar("roster", default=None)
+"""The group whose lanes this thread runs."""
+IS_LOADING: ContextVar[bool] = ContextVar("is_loading", default=False)
+"""Whether this thread reads a data set. All lanes share its examples, so it must not use a value that differs."""
+
+
+HEEDING: set[Callable[..., None]] = set()
+"""Methods that keep something, and keep it for the lanes alone that `Roster.includes` names."""
+
+
+def heeds_lanes(method: Method) -> Method:
+    """Let a method be called in an `if` that lanes answer differently, once for each lane of a side.
+
+    Arguments are the lane's own plain values. The method acts on the lanes alone that `Roster.includes` names.
+    """
+    HEEDING.add(method)
+    return method
+
+
+def is_included(place: int) -> bool:
+    """Tell whether a call is made for the lane at this place."""
+    roster = ROSTER.get()
+    return roster is None or roster.includes(place)
+
+
+def _note_refusal(reason: str) -> None:
+    """Remember that lanes cannot go on as one, even if the user's code catches the error."""
+    roster = ROSTER.get()
+    if roster is not None:
+        roster.refuse(reason)
+
+
+CannotFuseError.listeners.append(_note_refusal)

@@ -6,11 +6,14 @@ import io
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.lifting import Function, guard, lift, name_function, roster_of, store
+from headwater.fuse.keeping import keep
+from headwater.fuse.lifting import Function, call_unknown, lift, name_function, roster_of
 from headwater.fuse.per_lane import PerLaneText
+from headwater.fuse.shown import PLAIN, shows_only
 from headwater.fuse.spelling import spell
 from headwater.fuse.users_code import is_users_module
 from headwater.trials.functions import fill_in
@@ -24,10 +27,26 @@ def show(function: Function, *args: Any, **kwargs: Any) -> Any:
     if roster is None or roster.place is not None:
         return function(*args, **kwargs)
     if (kwargs.get("file") or sys.stdout) not in roster.streams:
-        return guard(function, *args, **kwargs)
+        is_print = name_function(function) == "print"
+        return (keep if is_print else call_unknown)(function, *map(spell, args), **kwargs)
     args = (*map(spell, args),)
     with roster.showing():
         return function(*map(_legible, args), **{key: _legible(value) for key, value in kwargs.items()})
+
+
+def show_text(function: FunctionType, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of the user's own, with the text of all lanes if it does nothing but show it."""
+    if not any(type(arg) is PerLaneText for arg in args) or kwargs:
+        return function(*args, **kwargs)
+    roster, code = roster_of(args), function.__code__
+    is_plain = all(type(arg) is PerLaneText or type(arg) in PLAIN for arg in args) and len(args) <= code.co_argcount
+    if roster is None or roster.place is not None or not is_plain or sys.stdout not in roster.streams:
+        return function(*args)
+    names = (name for name, arg in zip(code.co_varnames, args, strict=False) if type(arg) is PerLaneText)
+    if not shows_only(function, frozenset(names)):
+        return function(*args)
+    with roster.showing():
+        return function(*map(_legible, args))
 
 
 def _legible(value: Any) -> Any:
@@ -40,7 +59,7 @@ def log(function: Function, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     is_kept = any(_keeps_text(handler) for handler in _handlers_of(function))
     kwargs = {**kwargs, "stacklevel": kwargs.get("stacklevel", 1) + 2}
-    return store(function, *args, **kwargs) if is_kept else show(function, *_fill_in(function, args), **kwargs)
+    return call_unknown(function, *args, **kwargs) if is_kept else show(function, *_fill_in(function, args), **kwargs)
 
 
 def _fill_in(function: Function, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@
 |---|---|
 | `f(x)` | `tools.of(f)(x)`: a function that knows lanes, or one that stands in for `f` |
 | `a is b` | `tools.same_thing(a, b)` |
+| `a += x`, `a[i] += x` | `a += tools.operand(x, a)`, `a[i] += tools.operand(x, a)` |
 | `f"{x}"`, `text % x` | `tools.text(...)`, `tools.remainder(text, x)` |
 | `match x` | `tools.subject(x)`: `case True` is an `is` |
 | `except ...:` | `tools.go_on()` first, which raises where the lanes have to part |
@@ -20,14 +21,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
 
-from headwater.fuse.branch_syntax import (
-    find_exits,
-    is_elsewhere,
-    names_assigned,
-    write_assign,
-    write_augmented,
-    write_if,
-)
+from headwater.fuse.branch_syntax import Plan, own_nodes, plan_branches, write_if
 
 TAKERS = frozenset({"prepare_optimizer", "prepare_scheduler"})
 """Methods of a trial that take whatever differs by lane."""
@@ -58,15 +52,11 @@ class _Rewriter(ast.NodeTransformer):
         """What stands in such a place."""
         self._locals: set[ast.AST] = set()
         """Uses of variables that hold such a value."""
-        self._shared: list[frozenset[str]] = []
-        """Variables of other scopes that the functions around assign."""
-        self._can_branch = [False]
-        """Whether an `if` of the functions around may go both ways."""
-        self._exits: set[ast.AST] = set()
-        """Where functions leave their last loop with nothing more to do, and each `if` around that."""
+        self._num_functions = 0
+        """How many functions are around."""
+        self._plans: dict[ast.If, Plan] = {}
+        """Each `if` that lanes may answer differently."""
         self._num_branches = 0
-        self._branches: list[list[str]] = []
-        """The answers to the conditions around, in each of the functions around."""
 
     def mark_arguments(self, call: ast.Call) -> None:
         """Note what is given to a method that takes whatever differs by lane."""
@@ -162,6 +152,18 @@ class _Rewriter(ast.NodeTransformer):
             return node
         return self._ask(node, "remainder", node.left, node.right)
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        names: list[ast.expr] = []
+        owner = node.target.value if isinstance(node.target, ast.Subscript) else node.target
+        while isinstance(owner, ast.Attribute):
+            names.insert(0, ast.copy_location(ast.Constant(owner.attr), owner))
+            owner = owner.value
+        if isinstance(owner, ast.Name):
+            read = ast.copy_location(ast.Name(owner.id, ast.Load()), owner)
+            node.value = self._ask(node.value, "operand", node.value, read, *names)
+        return node
+
     def visit_Match(self, node: ast.Match) -> ast.AST:
         self.generic_visit(node)
         node.subject = self._ask(node.subject, "subject", node.subject)
@@ -183,25 +185,11 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> Any:
-        names = [names_assigned(side) if self._can_branch[-1] else None for side in (node.body, node.orelse)]
-        sides = [each for each in names if each is not None and not self._shared[-1] & {*each}]
-        settled = [ast.copy_location(ast.Expr(self._ask(node, "settle")), node)] if node in self._exits else []
-        if len(sides) < 2:
-            return [self.generic_visit(node), *settled]
+        self.generic_visit(node)
+        if node not in self._plans:
+            return node
         self._num_branches += 1
-        variable = f".branch{self._num_branches}"
-        self._branches[-1].append(variable)
-        self.generic_visit(node)
-        self._branches[-1].pop()
-        return [*write_if(node, sides, variable, self._ask), *settled]
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        self.generic_visit(node)
-        return write_assign(node, self._shared[-1], self._ask) if self._shared else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        return write_augmented(node, self._shared[-1], self._ask) if self._shared else node
+        return write_if(node, self._plans[node], f".branch{self._num_branches}", self._ask)
 
     def visit_Import(self, node: ast.Import) -> Any:
         return self._reach(node)
@@ -212,73 +200,19 @@ class _Rewriter(ast.NodeTransformer):
     def _reach(self, node: ast.Import | ast.ImportFrom) -> Any:
         """Let what a function imports ask too."""
         names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-        if not self._shared or "*" in names:
+        if not self._num_functions or "*" in names:
             return node
         values = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in names]
         return [node, ast.copy_location(ast.Expr(self._ask(node, "reach", *values)), node)]
-
-    def visit_For(self, node: ast.For) -> ast.AST:
-        self.generic_visit(node)
-        node.iter = self._ask(node.iter, "each", self._place(node.target, node.iter))
-        return node
-
-    def visit_With(self, node: ast.With) -> ast.AST:
-        self.generic_visit(node)
-        for item in node.items:
-            item.context_expr = self._place(item.optional_vars, item.context_expr)
-        return node
-
-    def _place(self, target: ast.expr | None, value: ast.expr) -> ast.expr:
-        """Return a value that goes to a target, which only a branch of all lanes may have outside of its function."""
-        is_free = not self._shared or not is_elsewhere(target, self._shared[-1])
-        return value if is_free else self._ask(value, "require_all", value)
-
-    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
-        self.generic_visit(node)
-        if not node.is_async:
-            node.iter = self._ask(node.iter, "each", node.iter)
-        return node
-
-    def visit_Return(self, node: ast.Return) -> Any:
-        return self._leave(node)
-
-    def visit_Break(self, node: ast.Break) -> Any:
-        return self._leave(node)
-
-    def visit_Continue(self, node: ast.Continue) -> Any:
-        return self._leave(node)
-
-    def _leave(self, node: ast.stmt) -> Any:
-        """Let no lane alone go where another does not."""
-        self.generic_visit(node)
-        if not self._branches or not self._branches[-1]:
-            return node
-        answers = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in self._branches[-1]]
-        if node in self._exits:
-            return ast.copy_location(ast.If(self._ask(node, "may_leave", *answers), [node], []), node)
-        return [ast.copy_location(ast.Expr(self._ask(node, "require_whole", *answers)), node), node]
-
-    def visit_Raise(self, node: ast.Raise) -> Any:
-        return self._require(node, "require_joint")
-
-    def visit_Delete(self, node: ast.Delete) -> Any:
-        return self._require(node, "require_all")
-
-    def _require(self, node: ast.stmt, tool: str) -> Any:
-        self.generic_visit(node)
-        return [ast.copy_location(ast.Expr(self._ask(node, tool)), node), node]
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         return node  # an annotation may be kept as text
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is None:
-            return node
-        node.value = self.visit(node.value)
-        if isinstance(node.target, ast.Name) or not self._shared:
-            return node
-        target = self.visit(node.target)
-        return write_assign(ast.copy_location(ast.Assign([target], node.value), node), self._shared[-1], self._ask)
+        if node.value is not None:
+            node.value = self.visit(node.value)
+            node.target = self.visit(node.target)
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._visit_function(node)
@@ -288,14 +222,11 @@ class _Rewriter(ast.NodeTransformer):
 
     def _visit_function(self, node: Any) -> ast.AST:
         returns, node.returns = node.returns, None
-        self._shared.append(frozenset(_names_of_other_scopes(node)))
-        self._can_branch.append(_can_branch(node))
-        self._branches.append([])
-        self._exits |= find_exits(node)
+        if _can_branch(node):
+            self._plans |= plan_branches(node, frozenset(_names_of_other_scopes(node)))
+        self._num_functions += 1
         self.generic_visit(node)
-        self._shared.pop()
-        self._can_branch.pop()
-        self._branches.pop()
+        self._num_functions -= 1
         node.returns = returns
         return node  # type: ignore[no-any-return]  # a function, of either kind
 
@@ -307,16 +238,8 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Call(tool, [*args], []), node)
 
 
-def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a function is made of, without the functions and classes within."""
-    for node in ast.iter_child_nodes(function):
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            yield node
-            yield from _own_nodes(node)
-
-
 def _names_of_other_scopes(function: ast.AST) -> Iterator[str]:
-    for node in _own_nodes(function):
+    for node in own_nodes(function):
         if isinstance(node, ast.Global | ast.Nonlocal):
             yield from node.names
 

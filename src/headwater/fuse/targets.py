@@ -65,7 +65,7 @@ def promote(target: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
     if target._base is not None:
         _promote_view(target, num_lanes, name, swaps)
         return
-    if num_holders(target) > 1 or num_uses(target) > 1 or not target.untyped_storage().resizable():
+    if _is_shared(target):
         raise _shared_memory(target, name)
     swaps.turn(target, widen(target, num_lanes).clone())
 
@@ -106,10 +106,9 @@ def claim_gradient(tensor: Tensor, num_lanes: int, swaps: Swaps) -> None:
     """
     wanted = tensor.requires_grad and tensor.is_leaf and tensor.numel() > 0
     if wanted and not isinstance(tensor, nn.Parameter):
-        stack = widen(tensor.detach(), num_lanes).clone().requires_grad_()
-        if num_uses(tensor) > 1:
+        if _is_shared(tensor):
             raise _shared_memory(tensor, "requires_grad_")
-        swaps.turn(tensor, stack)
+        swaps.turn(tensor, widen(tensor.detach(), num_lanes).clone().requires_grad_())
         tensor._claimed = True  # type: ignore[attr-defined]  # until a parameter is made of it
 
 
@@ -175,6 +174,14 @@ def _fills_its_memory(base: Tensor) -> bool:
     storage = base.untyped_storage()
     whole = base.storage_offset() == 0 and storage.nbytes() == base.numel() * base.element_size()
     return whole and base.is_contiguous() and storage.resizable()
+
+
+def _is_shared(tensor: Tensor) -> bool:
+    """Tell whether other tensors, a graph, a NumPy array or a file see the memory of a tensor.
+
+    The counts are those of torch's own pointers: whoever can reach the memory holds one.
+    """
+    return num_holders(tensor) > 1 or num_uses(tensor) > 1 or not tensor.untyped_storage().resizable()
 
 
 def _shared_memory(tensor: Tensor, name: str) -> CannotFuseError:

@@ -2,99 +2,67 @@
 
 from __future__ import annotations
 
-import builtins
+import enum
 import operator
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
-from typing import Any, Literal
+from functools import cache, partial
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import torch.nn.utils.clip_grad as clipping
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from headwater.errors import LanesPart
-from headwater.fuse.branches import (
-    attribute,
-    augment,
-    begin,
-    branch,
-    each,
-    element,
-    is_split,
-    masked,
-    may_leave,
-    read_locals,
-    refuse,
-    require_all,
-    require_joint,
-    require_own,
-    require_whole,
-    select,
-    set_item,
-    settle,
-    turn,
-)
-from headwater.fuse.building import RECURRENT, build_recurrent, distribute, from_numpy
-from headwater.fuse.draws import draw, draw_from_global
-from headwater.fuse.harmless import changes_arguments, is_harmless
-from headwater.fuse.keeping import ARRAY_WRITERS, on_files, reads_files, serialize, summarise, write_file, write_stream
+from headwater.errors import CannotFuseError, LanesPart
+from headwater.fuse import branches
+from headwater.fuse.apart import is_per_lane
+from headwater.fuse.branches import branch, is_split, read_locals, settle
+from headwater.fuse.building import RECURRENT, TENSOR_KINDS, build_recurrent, build_tensor, distribute, from_numpy
+from headwater.fuse.callers import find_base
+from headwater.fuse.effects import CALLING, TABLE, Effect, find_effect
+from headwater.fuse.holding import build_loader
+from headwater.fuse.keeping import keep, on_files, summarise
 from headwater.fuse.lifting import (
-    ROSTER,
     STAND_INS,
     Function,
-    guard,
+    call_unknown,
     lift,
     lift_arrays,
     name_attribute,
-    name_function,
     own,
-    store,
 )
-from headwater.fuse.per_lane import PerLane, PerLaneMapping
+from headwater.fuse.per_lane import PerLane, PerLaneMapping, describe_misfit
 from headwater.fuse.rewriting import Rewrites
-from headwater.fuse.roster import ReachedCode, Roster
-from headwater.fuse.showing import log, show
-from headwater.fuse.turn_calls import call_in_turn, may_call
-from headwater.fuse.users_code import find_functions, is_library, is_users_module
+from headwater.fuse.roster import ROSTER, ReachedCode, Roster
+from headwater.fuse.showing import log, show, show_text
+from headwater.fuse.users_code import is_library, is_users_module
 from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
     "answering",
-    "attribute",
-    "augment",
-    "begin",
     "branch",
-    "each",
-    "element",
     "go_on",
     "is_split",
     "item",
     "lanes",
-    "masked",
-    "may_leave",
     "of",
+    "operand",
     "other_thing",
     "own",
     "reach",
     "read_locals",
     "remainder",
-    "require_all",
-    "require_joint",
-    "require_own",
-    "require_whole",
     "same_thing",
-    "select",
-    "set_item",
     "settle",
     "source",
     "subject",
+    "take_by_lane",
     "taking",
     "text",
-    "turn",
 ]
 
 
@@ -102,6 +70,7 @@ __all__ = [
 def answering(function: Function, roster: Roster) -> Iterator[None]:
     """Let the function, and what of the user's it calls, ask for every lane; so too torch's gradient clipping."""
     roster.code.functions += REWRITES.open(function, clipping)
+    roster.code.variants, roster.code.base = REWRITES.variants, find_base()
     before = ROSTER.set(roster)
     try:
         with roster.running():
@@ -119,9 +88,13 @@ REWRITES = Rewrites(sys.modules[__name__])
 def go_on() -> None:
     """Raise where the lanes have to part: the code has caught what said so, or what came of it."""
     roster = ROSTER.get()
-    if roster is not None and roster.halt is not None:
+    if roster is None:
+        return
+    if roster.halt is not None:
         raise LanesPart(roster.halt)
-    require_joint()
+    if (error := sys.exception()) is not None and (reason := describe_misfit(error)):
+        roster.refuse(reason, error.__traceback__)
+        raise CannotFuseError(reason) from error
 
 
 def reach(*values: Any) -> None:
@@ -170,6 +143,23 @@ def remainder(a: Any, b: Any) -> Any:
     return lift(fill_in, a, b) if type(a) in (str, bytes) else a % b
 
 
+def operand(value: Any, owner: Any, *names: str) -> Any:
+    """Return the right side of `owner.name += value`, unless an array that all lanes share would take it.
+
+    NumPy raises a TypeError of its own there, which the code may catch.
+    """
+    if not is_per_lane(value):
+        return value
+    for name in names:
+        owner = getattr(owner, "__dict__", {}).get(name)  # runs no property
+    roster = ROSTER.get()
+    if type(owner) is np.ndarray and roster is not None:
+        reason = "the code changes an array in place by a value that differs by lane"
+        roster.refuse(reason)
+        raise CannotFuseError(reason)
+    return value
+
+
 def item(owner: Any, key: Any) -> Any:
     """Answer `owner[key]`, where an array takes keys that differ by lane."""
     return lift_arrays(operator.getitem, owner, key) if _picks(owner, key) else owner[key]
@@ -195,48 +185,107 @@ def _resolve(function: Function, *args: Any, **kwargs: Any) -> Any:
     return of(function)(*map(own, args), **{key: own(value) for key, value in kwargs.items()})
 
 
+def take_by_lane(split: branches.Branch, plan: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """Run an `if` for each lane that goes its own way; return the variables that were assigned."""
+    return branches.take_by_lane(REWRITES, split, plan, variables)
+
+
 def of(function: Any) -> Function:
-    """Return the function, or what is to be called in its place."""
-    roster = ROSTER.get()
-    if roster is not None and roster.turn is not None:
-        return partial(call_in_turn, function, roster, REWRITES)
-    return _find(function) if roster is None or roster.mask is None else partial(_call_masked, function)
+    """Return the function where it knows lanes, or the way to call it."""
+    if type(function) is partial:
+        found = of(function.func)
+        return function if found is function.func else partial(found, *function.args, **function.keywords)
+    code = getattr(function, "__func__", function)
+    if type(code) is FunctionType and REWRITES.has(code):
+        may_show = type(function) is FunctionType and not _SCREEN.isdisjoint(code.__code__.co_names)
+        return partial(show_text, function) if may_show else cast("Function", function)
+    home = _find_home(function)
+    if home is Home.USERS:
+        way = _way_of_users(function)
+    elif home is Home.TORCH:
+        way = _way_of_torch(function)
+    else:
+        way = _WAYS[find_effect(function)]
+        if way in (None, lift) and getattr(function, "__name__", "") in CALLING:
+            return partial(_hand_on, function if way is None else partial(way, function))
+    return function if way is None else partial(way, function)
 
 
-def _call_masked(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a branch that only some lanes take, if that concerns nobody but these."""
-    roster = ROSTER.get()
-    is_safe = is_harmless(function, REWRITES) and not changes_arguments(function, args, kwargs)
-    if roster is not None and roster.mask is not None and not is_safe:
-        refuse(roster, f"one side calls {name_function(function)}")
-    return _find(function)(*args, **kwargs)
+_SCREEN = frozenset({"print", "stderr", "stdout"})
+"""Names of which a function that shows something has one."""
 
 
-def _find(function: Any) -> Function:
+def _hand_on(call: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call `map`, `sorted` and their like: a function that they are given is called as if the code called it itself."""
+    return call(*map(_find_callee, args), **{key: _find_callee(value) for key, value in kwargs.items()})
+
+
+def _find_callee(value: Any) -> Any:
+    return of(value) if callable(value) and not is_per_lane(value) else value
+
+
+class Home(enum.Enum):
+    """The owner of a function."""
+
+    USERS = enum.auto()
+    TORCH = enum.auto()
+    """Torch, whose calls go through the lane mode, and this package."""
+    LIBRARY = enum.auto()
+
+
+@cache
+def _home_of(module: str) -> Home:
+    if module.partition(".")[0] in ("torch", "headwater"):
+        return Home.TORCH
+    return Home.USERS if is_users_module(module) else Home.LIBRARY
+
+
+def _find_home(function: Any) -> Home:
+    """Return the owner of a function; a function that wraps another is a library's where one of the two is."""
+    code = getattr(function, "__func__", function)
+    if type(code) is not FunctionType:
+        return _home_of(_module_of(function))
+    homes = {_home_of(_module_of(code))}
+    while type(wrapped := getattr(code, "__wrapped__", None)) is FunctionType and wrapped is not code:
+        code = wrapped
+        homes.add(_home_of(_module_of(code)))
+    return next(home for home in (Home.LIBRARY, Home.USERS, Home.TORCH) if home in homes)
+
+
+def _module_of(function: Any) -> str:
+    """Return the name of the module whose code runs when a function is called."""
     kind = type(function)
     if kind is FunctionType:
-        way = _way_of_function(function)
-    elif kind is MethodType:
-        way = _ways(getattr(function.__func__, "__module__", None))
-    elif kind is BuiltinFunctionType:
-        way = _way_of_builtin(function)
-    elif isinstance(function, nn.Module):
-        way = None if _ways(kind.__module__) is None else _call_users
-    elif isinstance(function, type):
-        way = _way_of_class(function)
-    elif kind is MethodDescriptorType:
-        way = lift if function.__objclass__ in _IMMUTABLE else None
-    elif kind is partial:
-        return function if _find(function.func) is function.func else partial(guard, function)
-    else:
-        way = draw if function is np.random.seed else _ways(kind.__module__)
-    way = _way_of_users(function) if way is _call_users else way
-    return function if way is None else partial(_way_of_files(function, way), function)
+        name = str(function.__globals__.get("__name__"))
+        return function.__module__ or "" if name in _WRAPPERS else name
+    if isinstance(function, type):
+        return function.__module__
+    if kind is not BuiltinFunctionType:
+        return str(getattr(function, "__objclass__", kind).__module__)
+    owner = function.__self__
+    if owner is None or type(owner) is ModuleType:
+        return function.__module__ or ""
+    return str((owner if isinstance(owner, type) else type(owner)).__module__)
 
 
-def _call_users(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Call what is the user's own."""
-    return function(*args, **kwargs)
+_WRAPPERS = frozenset({"contextlib", "functools"})
+"""Modules whose wrappers hand values on to the function that they wrap."""
+
+
+def _way_of_torch(function: Any) -> Function | None:
+    if isinstance(function, type):
+        if function in RECURRENT:
+            return build_recurrent
+        if issubclass(function, DataLoader):
+            return build_loader
+        is_distribution = function.__module__.startswith("torch.distributions")
+        return distribute if is_distribution else build_tensor if function in TENSOR_KINDS else None
+    if function is torch.from_numpy:
+        return from_numpy
+    if type(getattr(function, "__self__", None)).__module__ == "torch.utils.tensorboard.writer":
+        return summarise
+    effect = TABLE.find(function)
+    return None if effect is None else _WAYS[effect]
 
 
 def _way_of_users(function: Any) -> Function | None:
@@ -250,24 +299,18 @@ def _way_of_users(function: Any) -> Function | None:
         if kind not in roster.code.classes:
             roster.code.classes.add(kind)
             reach(kind)
-        return None
+        names = ("__init__", "__new__") if isinstance(function, type) else ("__call__",)
+        return call_unknown if any(_is_unknown(getattr(kind, name, None)) for name in names) else None
     if REWRITES.has(code):
         return None
     reach(code)
-    return None if REWRITES.has(code) or _is_made(code) else store
+    return None if REWRITES.has(code) or _is_made(code) else call_unknown
 
 
-def find_unknown(functions: Sequence[Any]) -> str:
-    """Let all code of the user's that functions lead to ask for every lane; return the name of some that cannot."""
-    reach(*functions)
-    found = (each for each in find_functions(functions, in_globals=False) if not REWRITES.has(each))
-    lost = [each for each in found if not _is_made(each) or each.__name__ in _CALLED]
-    lost += [each for each in functions if not may_call(each, (), {}, REWRITES)]
-    return next(map(name_function, lost), "")
-
-
-_CALLED = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__"})
-"""Methods that a dataclass does not make."""
+def _is_unknown(method: Any) -> bool:
+    """Tell whether a class has inherited a method from a library that is not known."""
+    is_written = type(method) is FunctionType and not method.__code__.co_filename.startswith("<")
+    return is_written and _find_home(method) is Home.LIBRARY and find_effect(method) is None
 
 
 def _is_made(function: FunctionType) -> bool:
@@ -276,95 +319,15 @@ def _is_made(function: FunctionType) -> bool:
     return is_library(function.__code__.co_filename) or (name.startswith("__") and name.endswith("__"))
 
 
-def _way_of_files(function: Any, way: Function) -> Function:
-    """Return how to call a function that may write a file, or come upon one that each lane has its own of."""
-    name = getattr(function, "__name__", "")
-    if (way is lift_arrays and name in ARRAY_WRITERS) or (way is lift and name == "dump"):
-        return write_file
-    roster = ROSTER.get()
-    if roster is None or not roster.kept.files or way not in (guard, lift, lift_arrays, draw_from_global):
-        return way
-    return partial(on_files, way) if reads_files(function, is_known=way is not guard) else way
-
-
-def _way_of_class(kind: type) -> Function | None:
-    if kind in RECURRENT:
-        return build_recurrent
-    return _BUILTINS.get(kind) if kind.__module__ == "builtins" else _ways(kind.__module__)
-
-
-def _way_of_function(function: FunctionType) -> Function | None:
-    way = _ways(function.__module__)
-    return show if way is guard and function is builtins.print else way  # Ray, for one, has its own `print`
-
-
-def _way_of_builtin(function: Any) -> Function | None:
-    owner = function.__self__
-    if function is torch.from_numpy:
-        return from_numpy
-    if owner is None or type(owner) is ModuleType:
-        return _BUILTINS.get(function, guard) if owner is builtins else _ways(function.__module__)
-    kind = owner if isinstance(owner, type) else type(owner)
-    if kind in _IMMUTABLE:
-        return lift
-    if kind.__module__ in ("builtins", "collections") or isinstance(owner, Tensor):
-        return None
-    if owner is sys.stdout or owner is sys.stderr:
-        return show
-    return _ways(kind.__module__)
-
-
-_WAYS: dict[str | None, Function | None] = {}
-
-
-def _ways(module: str | None) -> Function | None:
-    """Return how functions of a module are called; None for those that know lanes."""
-    try:
-        return _WAYS[module]
-    except KeyError:
-        return _WAYS.setdefault(module, _find_way(module or ""))
-
-
-def _find_way(module: str) -> Function | None:
-    package = module.partition(".")[0]
-    way = _KEEPING.get(module) or _PACKAGES.get(package)
-    if way is not None:
-        return way
-    if module.startswith("torch.distributions"):
-        return distribute
-    if package in ("torch", "headwater"):
-        return None
-    if module in _PURE:
-        return lift
-    if module == "random" or module.startswith("numpy.random"):
-        return draw
-    if module.startswith(_ARRAYS):
-        return lift_arrays if package == "numpy" else draw_from_global
-    return _call_users if is_users_module(module) else guard
-
-
-_PACKAGES: Mapping[str, Function] = {"logging": log, "warnings": log, "tqdm": show}
-_KEEPING: Mapping[str, Function] = {
-    "torch.serialization": serialize,
-    "torch.utils.tensorboard.writer": summarise,
-    "_io": write_stream,
-    "_pickle": store,
-    "marshal": store,
+_WAYS: Mapping[Effect | None, Function | None] = {
+    Effect.COMPUTE: lift,
+    Effect.ARRAYS: lift_arrays,
+    Effect.CONTAINER: None,
+    Effect.ATTRIBUTE: name_attribute,
+    Effect.SHOW: show,
+    Effect.LOG: log,
+    Effect.KEEP: keep,
+    Effect.FILES: on_files,
+    None: call_unknown,
 }
-_IMMUTABLE = frozenset({str, bytes, int, float, complex, bool})
-_PURE = frozenset({"math", "cmath", "statistics", "re", "posixpath", "ntpath", "genericpath", "textwrap", "json"})
-_ARRAYS = ("numpy", "sklearn.metrics", "scipy.special", "scipy.stats")
-_LIFTED = (
-    float, int, complex, bool, str, repr, ascii, format, max, min, type, hasattr, sorted, ord, chr, hex, oct, bin, id,
-)  # fmt: skip
-_PROTOCOLS = (
-    abs, all, any, callable, divmod, hash, isinstance, issubclass, iter, len, next, pow, round, sum,
-    locals, globals, vars, dir, eval, exec, breakpoint,
-)  # fmt: skip
-_BUILTINS: Mapping[Any, Function | None] = {
-    **dict.fromkeys(_LIFTED, lift),
-    **dict.fromkeys(_PROTOCOLS),
-    **dict.fromkeys((getattr, setattr, delattr), name_attribute),
-    print: show,
-}
-"""Functions of Python; what a class can answer for every lane is called as it is."""
+"""How functions of libraries are called, by their effect; None: as they are."""

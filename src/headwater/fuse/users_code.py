@@ -49,7 +49,7 @@ def find_functions(value: Any, *, in_globals: bool = True) -> list[FunctionType]
     """Return the functions and methods of the user's own that can be reached from a value, such as a function.
 
     They may be in modules, classes, lists, tables, attributes, closures, defaults, and in what wraps them; and in the
-    global variables of other functions, unless they are not to be looked for there.
+    global variables of other functions, unless `in_globals` is False.
     """
     waiting, seen, found = deque([value]), dict[int, Any](), list[FunctionType]()
     while waiting and len(seen) < MAX_VISITED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +39,19 @@ def _get_grad(mode: LaneMode, func: Any, tensor: Tensor, *_: Any) -> Tensor | No
 def _set_grad(mode: LaneMode, func: Any, tensor: Tensor, grad: Tensor | None) -> None:
     if not is_lane_tensor(tensor):
         raise CannotFuseError("a gradient that differs by lane was given to a tensor that all lanes share")
-    settled_stack_of(tensor).grad = None if grad is None else mode.stack(grad).contiguous()
+    if grad is None:
+        settled_stack_of(tensor).grad = None
+        return
+    if not is_lane_tensor(grad):
+        raise CannotFuseError(
+            f"the code sets a gradient to a tensor of shape {tuple(grad.shape)} that all lanes share, and backward "
+            "would write each lane's gradient into it; make it with zeros_like of the parameter"
+        )
+    if stack_of(grad).stride(0) == 0:  # backward adds to the gradient in place, for each lane another
+        swap(grad, lanes_of(stack_of(grad).contiguous()))
+    if not stack_of(grad).is_contiguous():  # a part of a buffer, which torch has nothing against in a trial alone
+        warnings.filterwarnings("ignore", "grad and param do not obey the gradient layout contract")
+    settled_stack_of(tensor).grad = stack_of(grad)
 
 
 def _get_data(mode: LaneMode, func: Any, tensor: Tensor, *_: Any) -> Tensor:
@@ -51,7 +64,12 @@ def _set_data(mode: LaneMode, func: Any, tensor: Tensor, data: Tensor) -> None:
         raise CannotFuseError("values that differ by lane were given to a tensor that all lanes share")
     stack = settled_stack_of(tensor)
     changes = (tensor.shape, tensor.dtype, tensor.device) != (data.shape, data.dtype, data.device)
-    stack.data = stack_of(data) if is_lane_tensor(data) else mode.widen(data).clone()
+    if not is_lane_tensor(data):
+        raise CannotFuseError(
+            f"the code gives a tensor the memory of another of shape {tuple(data.shape)} that all lanes share; "
+            "use copy_ instead of assigning `data`"
+        )
+    stack.data = stack_of(data)
     if changes:
         swap(tensor, lanes_of(stack))
 
@@ -145,6 +163,7 @@ def _autograd_backward(
     roots, seeds = _roots(mode, tensors, grad_tensors if grad_tensors is not None else grad_variables)
     leaves = [] if inputs is None else [_leaf(item) for item in _listed(inputs)]
     retain_graph = create_graph if retain_graph is None else retain_graph
+    _refuse_anomaly_mode()
     with mode:
         run_backward(roots, seeds, leaves, BackwardOptions(retain_graph=retain_graph, create_graph=create_graph))
 
@@ -164,12 +183,18 @@ def _grad(
         accumulate=False,
         allow_unused=bool(allow_unused),
     )
+    _refuse_anomaly_mode()
     with mode:
         answers = run_backward(roots, seeds, leaves, options)
     if materialize_grads:
         pairs = zip(answers, leaves, strict=True)
         answers = tuple(torch.zeros_like(leaf) if answer is None else answer for answer, leaf in pairs)
     return _show(answers)
+
+
+def _refuse_anomaly_mode() -> None:
+    if torch.is_anomaly_enabled():
+        raise CannotFuseError("torch.autograd.detect_anomaly raises for all lanes where one of them has a NaN")
 
 
 def _listed(tensors: Any) -> list[Any]:

@@ -81,6 +81,8 @@ def _tensor(mode: LaneMode, func: Any, data: Any, **kwargs: Any) -> Tensor:
 
 
 def _build(mode: LaneMode, data: Any, options: dict[str, Any]) -> Tensor:
+    if type(data) is PerLaneArray:
+        return torch.stack([torch.tensor(value, **options) for value in data.values])
     if isinstance(data, PerLane):
         if len({type(value) for value in data.values}) > 1 and options.get("dtype") is None:
             data.one()
