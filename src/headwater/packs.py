@@ -25,7 +25,7 @@ from headwater.trials import Decision, Ending, Lane, Outcome, Report, TrialGroup
 
 if TYPE_CHECKING:
     from headwater.train.engines import LaneState
-    from headwater.train.streams import DataAccess
+    from headwater.train.packing import PackUnit
     from headwater.train.trial import Capture, Trial
 
 
@@ -196,7 +196,7 @@ class UnitPack:
     def _add(self, job: _Job, groups: Sequence[TrialGroup]) -> None:
         for group in groups:
             job.num_parts += 1
-            self._pack.load(_Part(job, group), partial(job.train, group))
+            self._pack.load(_Part(job, group), partial(job.train, group), job.unit.train)
 
     def _conclude(self, part: _Part, ending: Ending) -> bool:
         """Take in how a part of a unit ended, and tell whether that was the last one."""
@@ -256,13 +256,15 @@ class _Job:
         self._grouper = Grouper(len(unit.lanes), lambda *_: None, lambda _: None)
         self.groups = self._grouper.sort(unit.lanes)[0]
 
-    def train(self, group: TrialGroup, access: DataAccess) -> Ending:
+    def train(self, group: TrialGroup, access: PackUnit[_Part, Ending]) -> Ending:
         """Run one group of the unit's lanes in the pack."""
         from headwater.train.running import run_group
 
         states = [self._states[lane.number] for lane in group.lanes] if group.lanes[0].start_epoch else None
         try:
-            return run_group(replace(self._setup, access=access), group, self, states)
+            ending = run_group(replace(self._setup, access=access), group, self, states)
+            access.require_unchanged()
+            return ending
         except CannotPack as refusal:
             raise StudyError(f"unit {self.unit.name!r} cannot train in a pack: {refusal}") from None
 
@@ -271,7 +273,8 @@ class _Job:
         if ending.outcome is Outcome.DONE:
             self._grouper.acquit(ending.lanes)
             return []
-        if ending.outcome in (Outcome.RAISED, Outcome.LOST, Outcome.OUT_OF_MEMORY) and len(ending.lanes) == 1:
+        has_raised = ending.outcome in (Outcome.RAISED, Outcome.OUT_OF_MEMORY) and not ending.was_fused
+        if len(ending.lanes) == 1 and (has_raised or ending.outcome is Outcome.LOST):
             self.unit.errors[ending.lanes[0].number] = ending.failure
             return []
         return self._grouper.part(ending) or self._grouper.sort(ending.lanes)[0]
@@ -288,6 +291,9 @@ class _Job:
         if len(self._latest) == len(self.unit.lanes):
             self.unit.checkpoint = Checkpoint(tuple(self._latest[place] for place in sorted(self._latest)))
         return [Decision.STOP if self.is_leaving else Decision.CONTINUE] * len(reports)
+
+    def hinder(self, obstacle: str) -> None:
+        """Take no interest."""
 
     def expect(self, num_epochs: int) -> None:
         """Take no interest."""

@@ -163,6 +163,9 @@ class Collector:
             )
         return [Decision.CONTINUE] * len(reports)
 
+    def hinder(self, obstacle: str) -> None:
+        pass
+
     def expect(self, num_epochs: int) -> None:
         pass
 

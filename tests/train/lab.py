@@ -36,6 +36,7 @@ class Notebook:
         self.num_lanes_by_step: list[int] = []
         self.done: list[int] = []
         """Trials that were done before the others of their group."""
+        self.obstacles: list[str] = []
         self._decide = decide
 
     def report(self, reports: Sequence[Report], capture: Capture) -> list[Decision]:
@@ -43,6 +44,9 @@ class Notebook:
         captured = {report.number: capture(report.number) for report in reports}
         self.states |= {number: state for number, state in captured.items() if state.is_whole}
         return [self._decide(report) for report in reports]
+
+    def hinder(self, obstacle: str) -> None:
+        self.obstacles.append(obstacle)
 
     def expect(self, num_epochs: int) -> None:
         self.num_epochs.append(num_epochs)

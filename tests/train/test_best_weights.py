@@ -100,6 +100,68 @@ def test_what_was_best_before_a_pause_is_best_after_it(always_fuse: bool) -> Non
             require_weights(after.states[number], weights_by_epoch(CONFIGS[number], number)[CONFIGS[number]["peak"]])
 
 
+def keep_in_an_if(trial: Trial) -> None:
+    """Keep the weights of every epoch that is nearer to the peak, by a condition that lanes answer differently."""
+    model = trial.prepare_model(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double())
+    optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+    scale = torch.ones((), dtype=torch.float64) * trial.config["peak"]
+    least = 100.0
+    for epoch in trial.epochs(NUM_EPOCHS):
+        optimizer.zero_grad()
+        (model(X) - X.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+        distance = (epoch - scale).square().item()
+        if distance < least:
+            least = distance
+            trial.keep_best(model, -float(epoch), mode="min")
+            trial.note(nearest=epoch, distance=distance)
+        trial.report(loss=distance)
+
+
+def test_lanes_keep_weights_and_notes_in_an_if_that_they_answer_differently() -> None:
+    together = run(keep_in_an_if, CONFIGS)
+    assert together.outcome is Outcome.DONE, together.reason
+    for number, config in enumerate(CONFIGS):
+        alone = run_alone(keep_in_an_if, config, number)
+        require_equal_states(together.notes.states[number], alone.states[number])
+        require_weights(together.notes.states[number], weights_by_epoch(config, number)[config["peak"]])
+        assert together.notes.states[number].bests[0]["epoch"] == config["peak"] + 1
+
+
+def test_notes_of_an_if_are_those_of_the_lanes_that_take_it() -> None:
+    space = {"peak": hw.choice([2, 0, 5, 3]), "lr": hw.choice([0.05])}
+    study = hw.Study(keep_in_an_if, space=space, metric="loss", lanes=4, search="grid", executor="inline", storage=None)
+    result = study.run()
+    assert [trial.notes for trial in result.trials] == [()] * 4
+    assert [trial.attributes for trial in result.trials] == [
+        {"nearest": trial.config["peak"], "distance": 0.0} for trial in result.trials
+    ]
+
+
+def note_a_model(trial: Trial, model: nn.Module) -> None:
+    trial.note(model=model)
+
+
+def note_a_list(trial: Trial, model: nn.Module) -> None:
+    trial.note(values=[1.0])
+
+
+def keep_by_another_method(trial: Trial, model: nn.Module) -> None:
+    trial.keep(best=1.0)
+
+
+@pytest.mark.parametrize("act", [note_a_model, note_a_list, keep_by_another_method])
+def test_lanes_part_where_one_side_of_an_if_keeps_anything_else(act: Callable[[Trial, nn.Module], None]) -> None:
+    def train(trial: Trial) -> None:
+        model = trial.prepare_model(nn.Linear(3, 1).double())
+        for _ in trial.epochs(1):
+            if (torch.ones(()) * trial.config["peak"]).item() > 2:
+                act(trial, model)
+            trial.report(loss=1.0)
+
+    assert run(train, CONFIGS).outcome is Outcome.APART
+
+
 def test_values_that_are_not_finite_are_never_the_best() -> None:
     def train(trial: Trial) -> None:
         def offer(trial: Trial, model: nn.Module, distance: Any) -> None:

@@ -1,4 +1,7 @@
-"""A factory builds what each trial asks for; trials whose models differ without weights train in one group."""
+"""A factory builds what each trial asks for; trials whose models differ without weights train in one group.
+
+PYTEST_DONT_REWRITE: lanes run functions in variants of their source, and functions with rewritten asserts have none.
+"""
 
 from __future__ import annotations
 
@@ -281,7 +284,8 @@ def test_a_factory_may_ask_for_keys_that_only_some_lanes_have() -> None:
 
 
 ASKED: dict[str, Callable[[Any], Any]] = {
-    "int": int, "float": float, "hash": lambda value: {8: "a", 12: "b"}[value], "range": lambda value: [*range(value)],
+    "int": lambda value: "x" * int(value), "float": lambda value: {8.0: "a", 12.0: "b"}[float(value)],
+    "hash": lambda value: {8: "a", 12: "b"}[value], "range": lambda value: [*range(value)],
     "bool": lambda value: "more" if value > 8 else "less", "text": lambda value: f"{value:03d} {value}",
     "place": lambda value: [*range(20)][value], "reciprocal": lambda value: float(1 / (value - 8) if value > 8 else 0),
     "attribute": lambda value: value.bit_length(),

@@ -1,8 +1,9 @@
-"""Random numbers that are drawn with what is tuned: each lane gets those of its trial alone, or lanes train apart."""
+"""Random numbers: lanes share the streams, so they part by a value that differs where it decides about draws."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,15 @@ import pytest
 import scipy.stats
 import torch
 import torch.nn.functional as F
-from sklearn.utils import resample
 from tests.train.lab import run, run_alone
 from torch import nn
-from torch.distributions import Beta, Dirichlet, Gamma, Poisson
-from torch.utils.checkpoint import checkpoint
+from torch.distributions import Beta, Dirichlet, Gamma, Normal, Poisson
 from torch.utils.data import TensorDataset
 
+import headwater as hw
+from headwater.report import Silence
 from headwater.train import Trial
-from headwater.trials import Decision, Outcome, Report
+from headwater.trials import Outcome
 
 VALUES = (0.2, 1.9, 0.5, 2.3)
 """Above 1, another number of random numbers is drawn."""
@@ -83,6 +84,17 @@ def seeded_again(x: Any) -> Any:
     return first + np.random.rand()
 
 
+def seeded_by_the_value(x: Any) -> Any:
+    np.random.seed(int(x * 10))
+    return np.random.rand()
+
+
+def shuffled_values(x: Any) -> Any:
+    numbers = [x, 1.0, 2.0]
+    random.shuffle(numbers)
+    return numbers[0]
+
+
 def scipy_beta(x: Any) -> Any:
     return scipy.stats.beta.rvs(x, x) + np.random.rand()
 
@@ -103,13 +115,38 @@ def torch_dirichlet(x: Any) -> Any:
     return Dirichlet(torch.ones(3) * x).sample()[0] + torch.bernoulli(torch.full((2,), 0.5)).sum()
 
 
-TOGETHER = [
+BY_VALUE = [
     numpy_beta, numpy_normal_after_beta, python_beta, own_generator, own_state, own_python_dice, seeded_again,
-    scipy_beta, torch_beta, torch_gamma, torch_poisson, torch_dirichlet,
+    seeded_by_the_value, scipy_beta,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("draw", TOGETHER)
+@pytest.mark.parametrize("draw", BY_VALUE)
+def test_a_draw_with_a_value_that_differs_makes_lanes_part_by_it(draw: Callable[[Any], Any]) -> None:
+    together = run(train_on(draw), CONFIGS)
+    assert together.outcome is Outcome.PARTED, together.ending.error
+    assert together.label is not None
+    assert re.search(r"\bx\b", together.label)
+    assert re.search(r"test_draws\.py:\d+", together.reason)
+
+
+BY_REJECTION = [torch_beta, torch_gamma, torch_poisson, torch_dirichlet]
+
+
+@pytest.mark.parametrize("draw", BY_REJECTION)
+def test_a_sampler_that_draws_as_often_as_it_takes_sends_lanes_apart(draw: Callable[[Any], Any]) -> None:
+    assert run(train_on(draw), CONFIGS).outcome is Outcome.APART
+
+
+def plain_draws(x: Any) -> Any:
+    return np.random.beta(2.0, 2.0) + random.gauss(0, 1) + float(np.random.permutation(5)[0])
+
+
+def torch_noise(x: Any) -> Any:
+    return torch.normal(torch.zeros(1), torch.ones(1) * x).item() + Normal(0.0, x).sample() + torch.rand(1).item()
+
+
+@pytest.mark.parametrize("draw", [plain_draws, shuffled_values, torch_noise])
 def test_each_lane_draws_what_its_trial_alone_would(draw: Callable[[Any], Any]) -> None:
     train = train_on(draw)
     together = run(train, CONFIGS)
@@ -120,87 +157,13 @@ def test_each_lane_draws_what_its_trial_alone_would(draw: Callable[[Any], Any]) 
         assert together.notes.reports[number].attributes["start"] == alone.reports[0].attributes["start"]
 
 
-def test_lanes_that_leave_take_their_place_in_the_stream_along() -> None:
-    def train(trial: Trial) -> None:
-        for _ in range(4):
-            trial.report(loss=np.random.beta(trial.config["x"], 0.5) + Beta(trial.config["x"], 0.5).sample().item())
-
-    def decide(report: Report) -> Decision:
-        return Decision.STOP if (report.number, report.epoch) in ((1, 1), (0, 3)) else Decision.CONTINUE
-
-    together = run(train, CONFIGS, decide)
-    for number in (2, 3):
-        assert together.notes.history(number) == run_alone(train, CONFIGS[number]).history(0)
-
-
-def draw_out_of_sight(x: Any) -> Any:
-    np.random.beta(x, x)
-    return float(resample([1.0, 2.0, 3.0, 4.0, 5.0])[0])
-
-
-def read_the_state(x: Any) -> Any:
-    np.random.beta(x, x)
-    return float(np.random.get_state()[2])  # type: ignore[index]  # a tuple
-
-
-def shuffle_a_list(x: Any) -> Any:
-    np.random.beta(x, x)
-    numbers = [1.0, 2.0, 3.0]
-    np.random.shuffle(numbers)
-    return numbers[0]
-
-
-def seed_torch(x: Any) -> Any:
-    Beta(x, x).sample()
-    torch.manual_seed(3)
-    return torch.rand(1).item()
-
-
-def restore_torch(x: Any) -> Any:
-    before = torch.get_rng_state()
-    Beta(x, x).sample()
-    torch.set_rng_state(before)
-    return torch.rand(1).item()
-
-
-def drop_in_place(x: Any) -> Any:
-    Beta(x, x).sample()
-    return F.dropout(torch.ones(8), 0.5, inplace=True).sum()
-
-
-def draw_in_a_checkpoint(x: Any) -> Any:
-    drawn = Beta(x, x).sample()
-    weight = (drawn + torch.ones(4)).requires_grad_()
-    return checkpoint(lambda it: F.dropout(it, 0.5), weight, use_reentrant=False).sum().detach()
-
-
-def draw_for_some_lanes(x: Any) -> Any:
-    drawn = Beta(x, x).sample().item()
-    extra = 0.0
-    if drawn > 0.5:
-        extra = torch.rand(1).item()
-    return drawn + extra
-
-
-APART = [
-    draw_out_of_sight, read_the_state, shuffle_a_list, seed_torch, restore_torch, drop_in_place, draw_in_a_checkpoint,
-    draw_for_some_lanes,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("draw", APART)
-def test_draws_that_cannot_be_followed_send_lanes_apart(draw: Callable[[Any], Any]) -> None:
-    together = run(train_on(draw), CONFIGS)
-    assert together.outcome in (Outcome.APART, Outcome.PARTED), together.ending.error
-
-
-def test_a_model_is_built_from_the_seed_of_its_trial_alone_after_lanes_have_drawn() -> None:
-    def train(trial: Trial) -> None:
-        np.random.beta(trial.config["x"], 0.5)
-        Beta(trial.config["x"], 0.5).sample()
-        model = trial.prepare_model(lambda: nn.Linear(2, 1))
-        trial.report(loss=model.weight.sum() + np.random.rand())
-
-    together = run(train, CONFIGS)
-    for number, config in enumerate(CONFIGS):
-        assert together.notes.history(number) == run_alone(train, config, number).history(number)
+def test_a_study_of_mixup_gives_what_one_by_one_gives() -> None:
+    runs = []
+    for lanes in (1, 4):
+        study = hw.Study(
+            train_on(numpy_beta), space={"x": hw.choice([*VALUES])}, metric="loss", mode="min", lanes=lanes,
+            storage=None, executor="inline",
+        )  # fmt: skip
+        runs.append([trial.metrics for trial in study.run(num_trials=4, watcher=Silence()).trials])
+    alone, together = runs
+    assert together == [pytest.approx(metrics, rel=1e-9) for metrics in alone]

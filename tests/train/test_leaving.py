@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from tests.train.lab import run, run_alone
+from tests.train.lab import Notebook, open_lanes, run, run_alone
 from torch import nn
 
 import headwater as hw
 from headwater.report import Silence
 from headwater.train import Trial
-from headwater.trials import Outcome, Status
+from headwater.train.running import TrainingSetup, run_group
+from headwater.train.trial import Capture
+from headwater.trials import Outcome, Report, Status, TrialGroup
 
 RATES = (0.05, 0.9, 0.3, 1.5, 0.6)
 CONFIGS = [{"lr": rate} for rate in RATES]
@@ -107,6 +109,48 @@ def test_lanes_that_are_done_leave_and_the_others_go_on(train: Callable[[Trial],
         assert together.notes.history(number) == pytest.approx(history, rel=1e-9)
     left = [lane.number for lane in together.ending.lanes]
     assert sorted([*together.notes.done, *left]) == [*range(len(CONFIGS))]
+
+
+def test_a_lane_that_leaves_is_saved_with_the_weights_that_the_end_of_the_function_loads() -> None:
+    saved = [_final_weights(CONFIGS), *(_final_weights([config]) for config in CONFIGS)]
+    together, alone = saved[0], {number: weights[0] for number, weights in enumerate(saved[1:]) if weights}
+    assert len(together) > 1
+    for number, weights in together.items():
+        torch.testing.assert_close(weights, alone[number], rtol=1e-9, atol=1e-9)
+
+
+def load_the_best(trial: Trial) -> None:
+    model, train_epoch = prepare(trial)
+    best, best_loss, wait = copy.deepcopy(model.state_dict()), math.inf, 0
+    for _ in trial.epochs(9):
+        loss = train_epoch()
+        trial.report(loss=loss)
+        if loss < best_loss:
+            best_loss, wait = loss, 0
+            best = copy.deepcopy(model.state_dict())
+        else:
+            wait += 1
+            if wait > 1:
+                break
+    model.load_state_dict(best)
+
+
+class Saving(Notebook):
+    """Keeps the weights that trials have at their end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: dict[int, Any] = {}
+
+    def finish(self, reports: Sequence[Report], capture: Capture, *, goes_on: bool) -> None:
+        self.weights |= {report.number: capture(report.number).models[0]["weight"] for report in reports}
+
+
+def _final_weights(configs: Sequence[Any]) -> dict[int, Any]:
+    notes = Saving()
+    group = TrialGroup(lanes=open_lanes(dict(enumerate(configs))))
+    run_group(TrainingSetup(load_the_best), group, notes)
+    return notes.weights
 
 
 def report_at_the_end(trial: Trial) -> None:

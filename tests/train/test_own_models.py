@@ -1,4 +1,7 @@
-"""The user's own objects are what trains: parts, parameters and closures taken before `prepare_model` belong to it."""
+"""The user's own objects are what trains: parts, parameters and closures taken before `prepare_model` belong to it.
+
+PYTEST_DONT_REWRITE: lanes run functions in variants of their source, and functions with rewritten asserts have none.
+"""
 
 from __future__ import annotations
 
@@ -208,16 +211,19 @@ def leave_after_the_first(report: Report) -> Decision:
     return Decision.STOP if (report.number, report.epoch) == (0, 1) else Decision.CONTINUE
 
 
-def test_memory_that_a_state_dict_from_before_shares_makes_lanes_train_apart() -> None:
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_memory_that_a_state_dict_from_before_shares_makes_lanes_train_apart(has_graph: bool) -> None:
     def train(trial: Trial) -> None:
         model = nn.Linear(4, 2)
         weights = model.state_dict()
+        graph = model(X).sum() if has_graph else None
         optimizer = trial.prepare_optimizer(torch.optim.SGD, trial.prepare_model(model), lr=trial.config["lr"])
         for _ in trial.epochs(2):
             optimizer.zero_grad()
             (model(X) - Y).square().mean().backward()
             optimizer.step()
             trial.report(loss=weights["weight"].sum())
+        assert (graph is not None) is has_graph
 
     done = run(train, CONFIGS)
     assert done.outcome is Outcome.APART

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,14 +177,12 @@ def test_printing_does_not_part_where_a_library_has_its_own_print(monkeypatch: p
     def train(trial: Trial) -> None:
         print(f"at {trial.config['lr']}")  # noqa: T201 - what is tested
 
-    def note(line: object) -> None:
-        written.append(str(line))
-
-    written: list[str] = []
-    note.__module__ = "typing"  # of no user
-    monkeypatch.setattr(builtins, "print", note)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "site-packages"))
+    library_code: Any = importlib.import_module("library_code")
+    monkeypatch.setattr(library_code, "WRITTEN", [])
+    monkeypatch.setattr(builtins, "print", library_code.write_line)
     assert run_two(train, "lr", 0.125, 0.25).outcome is Outcome.DONE
-    assert written == ["at [0.125 0.25]"]
+    assert library_code.WRITTEN == ["at [0.125 0.25]"]
 
 
 def test_logging_notes_the_line_that_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -69,7 +69,7 @@ def require_as_alone(found: Done, expected: Notebook) -> None:
 def test_ranks_train_what_one_process_trains(done: dict[tuple[int, Task], Done], function: str, num_ranks: int) -> None:
     found = done[0, Task(function, num_ranks)]
     require_as_alone(found, alone(function))
-    assert found.ending.notes == ()
+    assert [note for note in found.ending.notes if "no effect before BatchNorm" not in note] == []
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.fuzz.programs import draw_program
 from tests.fuzz.running import act_on_program
 from tests.train.lab import run
 from tests.train.questions import ABOUT_CONFIGURATIONS, ABOUT_NUMBERS, ABOUT_SIZES, ABOUT_THINGS, RATES, SIZES, WORDS
-from tests.train.recipes import answer, list_options, require_round_trip
+from tests.train.recipes import answer, require_round_trip
 
 from headwater.train import Trial
 from headwater.trials import Recipe
@@ -75,13 +76,13 @@ def test_what_parts_configurations_is_data(name: str) -> None:
 
 def test_what_parts_generated_programs_is_data(tmp_path: Path) -> None:
     num_recipes = 0
-    for index in range(NUM_PROGRAMS):
-        program = draw_program(FUZZ_SEED, index)
+    programs = (draw_program(FUZZ_SEED, index) for index in count())
+    for program in islice((program for program in programs if program.chains), NUM_PROGRAMS):
         num_recipes += act_on_program(program, tmp_path, lambda m: require_all_portable(m.train, m.CONFIGS))
     assert num_recipes > NUM_PROGRAMS / 2
 
 
-def test_a_function_of_the_users_own_stays_in_its_process_and_lanes_answer_beside_it() -> None:
+def test_a_key_function_of_the_users_own_is_no_part_of_a_recipe_and_lanes_split_by_their_answers() -> None:
     def train(trial: Trial) -> None:
         nearest = min([trial.config["x"], 0.3], key=lambda value: -value)
         trial.report(answer=1.0 if nearest > 0.25 else 2.0)
@@ -90,13 +91,11 @@ def test_a_function_of_the_users_own_stays_in_its_process_and_lanes_answer_besid
     configs = [{"x": rate} for rate in RATES]
     question = run(train, configs, checks=False).ending.question
     assert question is not None
-    assert question.recipe is not None
-    assert not question.recipe.is_portable(list_options(configs))
-    assert [question.recipe.evaluate(config) for config in configs] == [3, 3, 4, 8]
+    assert question.recipe is None
     assert question.answers == ("3", "3", "4", "8")
 
 
-def test_an_object_that_no_space_offers_stays_in_its_process() -> None:
+def test_a_reflected_operator_of_a_users_class_leaves_the_recipe_of_its_body() -> None:
     class Unknown:
         def __radd__(self, other: float) -> int:
             return int(other * 10)
@@ -105,4 +104,4 @@ def test_an_object_that_no_space_offers_stays_in_its_process() -> None:
         range(trial.config["x"] + Unknown())
 
     recipes = [*part(train, [{"x": rate} for rate in RATES])]
-    assert [recipe.is_portable() for recipe in recipes] == [False]
+    assert [recipe.is_portable() for recipe in recipes] == [True]

@@ -29,13 +29,12 @@ from headwater.trials.recipes import Key
 ROSTER = Roster([{"x": 2.5}, {"x": 4.0}])
 
 
-def per_lane() -> Any:
-    return PerLane([2.5, 4.0], ROSTER, Recipe("x", Key(("x",))))
+X: Any = PerLane([2.5, 4.0], ROSTER, Recipe("x", Key(("x",))))
 
 
 def test_calls_go_lane_by_lane() -> None:
     with answering(user_module.compute, ROSTER):
-        found = user_module.compute(per_lane(), 3)
+        found = user_module.compute(X, 3)
     assert {name: value.values for name, value in found.items() if isinstance(value, PerLane)} == {
         "float": (2.5, 4.0),
         "int": (2, 4),
@@ -57,7 +56,7 @@ def test_plain_numbers_go_the_plain_way() -> None:
 
 def test_the_answer_follows_from_the_configuration() -> None:
     with answering(user_module.compute, ROSTER):
-        answer = user_module.compute(per_lane(), 3)["int"]
+        answer = user_module.compute(X, 3)["int"]
     assert answer.recipe is not None
     assert answer.recipe.label == "int(x)"
     assert answer.recipe.evaluate({"x": 7.9}) == 7
@@ -103,43 +102,44 @@ def test_the_code_stays_until_the_last_group_has_ended() -> None:
 
 def test_outside_of_a_group_one_value_is_asked_for() -> None:
     with pytest.raises(LanesPart):
-        user_module.compute(per_lane(), 3)
+        user_module.compute(X, 3)
 
 
 def test_a_module_may_speak_of_types_too() -> None:
     with answering(user_module_with_types.to_float, ROSTER):
         assert user_module_with_types.is_float(1.0)
-        assert user_module_with_types.is_float(per_lane())
-        assert user_module_with_types.to_float(per_lane()).values == (2.5, 4.0)
+        assert user_module_with_types.is_float(X)
+        assert user_module_with_types.to_float(X).values == (2.5, 4.0)
         assert user_module_with_types.annotate.__annotations__ == {"x": "int", "return": "int"}
 
 
 def test_all_forms_of_functions_are_found_and_work_as_ever() -> None:
     module: Any = user_module_with_types
     with answering(module.to_float, ROSTER):
-        assert [value.values for value in module.decorated(per_lane())] == [(2, 4), (2, 4)]
-        assert module.Derived(per_lane()).hidden.values == (2.5, 4.0)
+        assert [value.values for value in module.decorated(X)] == [(2, 4), (2, 4)]
+        assert module.Derived(X).hidden.values == (2.5, 4.0)
         assert module.Derived(1).names == ["__class__", "self", "x"]
-        assert type(module.Derived.build(per_lane())) is module.Derived
-        assert module.Base.text(per_lane()).values == ("<2.5>", "<4.0>")
-        assert module.closure(per_lane()).values == (4.0, 8.0)
-        assert [value.values for value in module.generate(per_lane())] == [(2.5, 4.0), (3.5, 5.0)]
-        assert module.Record(per_lane()).x.values == (2.5, 4.0)
+        assert type(module.Derived.build(X)) is module.Derived
+        assert module.Base.text(X).values == ("<2.5>", "<4.0>")
+        assert module.closure(X).values == (4.0, 8.0)
+        assert [value.values for value in [*module.generate(X)]] == [(2.5, 4.0), (3.5, 5.0)]
+        assert module.Record(X).x.values == (2.5, 4.0)
 
 
 def test_a_traceback_shows_the_users_lines() -> None:
-    def lines_of(x: Any) -> list[tuple[str, int | None]]:
-        with pytest.raises(ZeroDivisionError) as caught:
-            user_module_with_types.fail(x)
-        frames = traceback.extract_tb(caught.tb)
+    def lines_of(caught: pytest.ExceptionInfo[ZeroDivisionError]) -> list[tuple[str, int | None]]:
         return [
-            (frame.line or "", frame.colno) for frame in frames if frame.filename == user_module_with_types.__file__
+            (frame.line or "", frame.colno)
+            for frame in traceback.extract_tb(caught.tb)
+            if frame.filename == user_module_with_types.__file__
         ]
 
-    plain = lines_of(2)
-    with answering(user_module_with_types.fail, ROSTER):
-        assert lines_of(2) == plain
-        assert lines_of(per_lane()) == plain
+    with pytest.raises(ZeroDivisionError) as plain:
+        user_module_with_types.fail(2)
+    for value in (2, X):
+        with answering(user_module_with_types.fail, ROSTER), pytest.raises(ZeroDivisionError) as caught:
+            user_module_with_types.fail(value)
+        assert lines_of(caught) == lines_of(plain)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_function_without_source_is_run_as_it_is() -> None:
     with answering(scope["train"], ROSTER):
         assert scope["train"](1) == 1.0
         with pytest.raises(LanesPart):
-            scope["train"](per_lane())
+            scope["train"](X)
     with answering(len, ROSTER):
         pass
 
@@ -178,7 +178,7 @@ def test_a_file_that_was_edited_is_read_anew(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setitem(sys.modules, "edited_module", module)
         spec.loader.exec_module(module)
         with answering(module.scale, ROSTER):
-            answers.append(module.scale(per_lane()).values)
+            answers.append(module.scale(X).values)
     assert answers == [(7.5, 12.0), (12.5, 20.0)]
 
 

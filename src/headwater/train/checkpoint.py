@@ -63,6 +63,8 @@ def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
         return value
     if isinstance(value, np.bool_ | np.integer | np.floating):  # np.float64 alone is a float
         return value.item()
+    while isinstance(value, Tensor) and path in tensors:  # a key may hold the character that joins keys
+        path += "'"
     if isinstance(value, Tensor) and value.is_complex():  # not all of which safetensors knows
         tensors[path] = torch.view_as_real(value.detach().resolve_conj().contiguous()).clone()
         return {"$complex": path}

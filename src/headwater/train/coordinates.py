@@ -77,6 +77,9 @@ class _Watch:
         for handle in self._handles:
             handle.remove()
 
+    def hinder(self, obstacle: str) -> None:
+        """Take no interest."""
+
     def expect(self, num_epochs: int) -> None:
         """Note it."""
         self.num_epochs = num_epochs

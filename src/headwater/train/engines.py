@@ -12,14 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesLeave, LanesPart, TrialError
-from headwater.fuse.branches import check_watched
 from headwater.fuse.choices import answering_for
-from headwater.fuse.draws import check_dice
 from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model, stack_weights
 from headwater.fuse.optimizers import fuse_optimizer
-from headwater.fuse.per_lane import PerLane, lane_value
+from headwater.fuse.per_lane import PerLane, describe_misfit, lane_value
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.schedulers import fuse_scheduler
@@ -28,6 +26,7 @@ from headwater.fuse.targets import narrow
 from headwater.fuse.tools import answering
 from headwater.scale.parametrization import SplitGroups
 from headwater.train.inheriting import own_optimizer, own_scheduler
+from headwater.train.lane_values import LaneValues, ManyLanes, OneLane
 from headwater.train.originals import Originals
 from headwater.train.scaling import Fitted, Scaling, scheduler_options
 from headwater.train.seeding import mix_seed, own_randomness
@@ -53,6 +52,12 @@ class LaneState:
     """Whether the function could start again from here; else it only holds what was learnt by now."""
     is_inherited: bool = False
     """Whether another trial learnt this: its hyperparameters then give way to the trial's own."""
+    loop: dict[str, Any] = field(default_factory=dict)
+    """The state of the loop over the epochs, as `loop_state` encodes it."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """The state dicts of the objects that were given to `trial.keep`."""
+    obstacle: str = ""
+    """Why the trial cannot be continued from here, where it cannot."""
 
 
 class Engine(Protocol):
@@ -61,14 +66,28 @@ class Engine(Protocol):
     def running(self, function: Callable[..., Any]) -> AbstractContextManager[Any]:
         """What must be active while the training function runs."""
 
-    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
-        """Build a model for every lane, from saved weights if there are any."""
+    @property
+    def lane_values(self) -> LaneValues:
+        """How values of one lane are read and joined."""
 
-    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_model(self, source: ModelSource) -> nn.Module:
+        """Build a model for every lane."""
+
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any]) -> Any:
         """Build an optimizer for every lane."""
 
-    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any]) -> Any:
         """Build a scheduler for every lane."""
+
+    def load(self, states: Sequence[LaneState]) -> None:
+        """Give models, optimizers and schedulers the states of all lanes; those without a state stay as built."""
+
+    def list_prepared(self) -> tuple[Sequence[nn.Module], Sequence[Any]]:
+        """Return the prepared models, and the prepared optimizers and schedulers."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether models have another width than they were written with."""
 
     def numbers(self, value: Any) -> list[float]:
         """Return a reported value for each lane."""
@@ -110,40 +129,57 @@ class PlainEngine:
         finally:
             self._originals.restore()
 
-    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+    def add_model(self, source: ModelSource) -> nn.Module:
         """Build the lane's model, or take the user's own."""
         own = build_model(source, self._lane)
         self._originals.keep(own)
         model = self._shapes.fit(own).to(self._device)
-        if states is not None:
-            model.load_state_dict(states[0])
         if self._sharing is not None:
             self._sharing.share(model)
         self._shapes.note(model)
         self._models.append(model)
         return model
 
-    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any]) -> Any:
         """Build the lane's optimizer."""
         kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
         groups = self._shapes.split(kind, params, options)
         optimizer = kind(groups.parameters() if isinstance(groups, nn.Module) else groups, **options)
         self._shapes.keep(optimizer)
-        if states is not None:
-            state = own_optimizer(states[0], optimizer.state_dict())
-            optimizer.load_state_dict(copy.deepcopy(state))  # torch would train on in the saved tensors
         self._optimizers.append(optimizer)
         return optimizer
 
-    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any]) -> Any:
         """Build the lane's scheduler."""
         kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
-        with _settings_kept(optimizer, states is not None):
-            scheduler = kind(optimizer, **self._shapes.schedule(kind, optimizer, options))
-            if states is not None:
-                scheduler.load_state_dict(own_scheduler(states[0], scheduler.state_dict()))
+        scheduler = kind(optimizer, **self._shapes.schedule(kind, optimizer, options))
         self._schedulers.append(scheduler)
         return scheduler
+
+    def load(self, states: Sequence[LaneState]) -> None:
+        """Load the state dicts; optimizers before the schedulers that read their rates."""
+        (state,) = states
+        for model, weights in zip(self._models, state.models, strict=False):
+            model.load_state_dict(weights)
+        for optimizer, saved in zip(self._optimizers, state.optimizers, strict=False):
+            own = own_optimizer(saved, optimizer.state_dict()) if state.is_inherited else saved
+            _load_in_place(optimizer, copy.deepcopy(own))  # torch would train on in the saved tensors
+        for scheduler, saved in zip(self._schedulers, state.schedulers, strict=False):
+            scheduler.load_state_dict(own_scheduler(saved, scheduler.state_dict()) if state.is_inherited else saved)
+
+    def list_prepared(self) -> tuple[Sequence[nn.Module], Sequence[Any]]:
+        """Return the prepared models, and the prepared optimizers and schedulers."""
+        return self._models, [*self._optimizers, *self._schedulers]
+
+    @property
+    def lane_values(self) -> LaneValues:
+        """Values are the lane's own."""
+        return OneLane(self._device)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether models have another width than they were written with."""
+        return self._shapes.is_scaled
 
     def numbers(self, value: Any) -> list[float]:
         """Read one number."""
@@ -210,24 +246,19 @@ class LaneEngine:
 
     def _blame(self, error: Exception) -> None:
         """Raise why the lanes cannot be one, where that is what an exception comes of."""
-        if self._roster.mask is not None:
-            raise self._roster.part_by_branch(f"one side fails: {error!r}", error.__traceback__) from error
         if isinstance(error, CannotFuseError):
             self._roster.refuse(str(error), error.__traceback__)
-        elif isinstance(error, TypeError | ValueError | AttributeError) and "PerLane" in str(error):
-            reason = f"something does not take a value that differs by lane: {error}"
+        elif reason := describe_misfit(error):
             self._roster.refuse(reason, error.__traceback__)
             raise CannotFuseError(reason) from error
 
-    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+    def add_model(self, source: ModelSource) -> nn.Module:
         """Build every lane's model into one, or turn the user's own into lanes."""
-        models = self._build(source, is_loaded=states is not None)
+        models = self._build(source)
         num_lanes, swaps = len(self._roster), self._mode.swaps
         with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
             is_shared = len(models) < num_lanes
             model = repeat_model(models[0], num_lanes, swaps) if is_shared else self._fuse(models)
-            if states is not None:
-                load_lane_states(model, states)
         self._shapes.note(model)
         self._models.append(model)
         return model
@@ -235,8 +266,8 @@ class LaneEngine:
     def _fuse(self, models: Sequence[nn.Module]) -> nn.Module:
         return fuse_models(models, self._roster, self._mode.swaps)
 
-    def _build(self, source: ModelSource, *, is_loaded: bool) -> list[nn.Module]:
-        """Build the model of each lane, or one where all start from the same, or from saved weights."""
+    def _build(self, source: ModelSource) -> list[nn.Module]:
+        """Build the model of each lane, or one where all start from the same."""
         models: list[nn.Module] = []
         for place, member in enumerate(self._roster.members):
             with self._own_values(place):
@@ -244,7 +275,7 @@ class LaneEngine:
             with torch._C.DisableTorchFunction():
                 self._originals.keep(model)
             models.append(self._shapes.fit(model).to(self._device))
-            is_alike = (self.starts_alike or is_loaded) and not self._roster.was_asked
+            is_alike = self.starts_alike and not self._roster.was_asked
             if isinstance(source, nn.Module) or is_alike:
                 break
         return models
@@ -253,27 +284,44 @@ class LaneEngine:
         """Let a factory build what one lane asks for; models that are to be resized must have one structure."""
         return nullcontext() if self._shapes.is_scaled else answering_for(self._roster, place)
 
-    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_optimizer(self, kind: Any, params: Any, options: dict[str, Any]) -> Any:
         """Build one optimizer over all lanes."""
         optimizer = fuse_optimizer(kind, self._shapes.split(kind, params, options), self._roster, **options)
         self._shapes.keep(optimizer)
-        if states is not None:
-            built = [optimizer.lane_state(place) for place in range(len(states))]
-            optimizer.load_lane_states([own_optimizer(*pair) for pair in zip(states, built, strict=True)])
         self._optimizers.append(optimizer)
         return optimizer
 
-    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any], states: Sequence[Any] | None) -> Any:
+    def add_scheduler(self, kind: Any, optimizer: Any, options: dict[str, Any]) -> Any:
         """Build one scheduler over all lanes."""
         kind = getattr(torch.optim.lr_scheduler, kind) if isinstance(kind, str) else kind
-        with _settings_kept(optimizer, states is not None):
-            scaled = self._shapes.schedule(kind, optimizer, options)
-            scheduler = fuse_scheduler(kind, optimizer, self._roster, **scaled)
-            if states is not None:
-                built = [scheduler.lane_state(place) for place in range(len(states))]
-                scheduler.load_lane_states([own_scheduler(*pair) for pair in zip(states, built, strict=True)])
+        scheduler = fuse_scheduler(kind, optimizer, self._roster, **self._shapes.schedule(kind, optimizer, options))
         self._schedulers.append(scheduler)
         return scheduler
+
+    def load(self, states: Sequence[LaneState]) -> None:
+        """Load each lane's states into the stacks; optimizers before the schedulers that read their rates."""
+        with torch._C.DisableTorchFunction():
+            for model, *weights in zip(self._models, *(state.models for state in states), strict=False):
+                load_lane_states(model, weights)
+        inherits = [state.is_inherited for state in states]
+        for optimizer, *saved in zip(self._optimizers, *(state.optimizers for state in states), strict=False):
+            optimizer.load_lane_states(_own(own_optimizer, optimizer, saved, inherits))
+        for scheduler, *saved in zip(self._schedulers, *(state.schedulers for state in states), strict=False):
+            scheduler.load_lane_states(_own(own_scheduler, scheduler, saved, inherits))
+
+    def list_prepared(self) -> tuple[Sequence[nn.Module], Sequence[Any]]:
+        """Return the prepared models, and the prepared optimizers and schedulers."""
+        return self._models, [*self._optimizers, *self._schedulers]
+
+    @property
+    def lane_values(self) -> LaneValues:
+        """Values are those of the roster's lanes."""
+        return ManyLanes(self._roster, self._mode.swaps, self._device)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether models have another width than they were written with."""
+        return self._shapes.is_scaled
 
     def numbers(self, value: Any) -> list[float]:
         """Read one number per lane.
@@ -281,8 +329,7 @@ class LaneEngine:
         Raises:
             LanesPart: The code has swallowed that the lanes cannot go on as one, so that its numbers are not theirs.
         """
-        check_watched(self._roster)
-        check_dice(self._roster)
+        self._roster.watches.check(self._roster)
         if self._roster.halt is not None:
             raise LanesPart(self._roster.halt)
         if isinstance(value, PerLane):
@@ -320,6 +367,9 @@ class LaneEngine:
             narrow_model(nn.ModuleList(self._models), places, self._roster)  # as one, for they may share parts
             for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
                 narrow(param, self._roster)  # those that belong to no model
+            for tensor in self._roster.watches.tensors():
+                narrow(tensor, self._roster)
+            self._roster.watches.begin_anew()
 
 
 class _Shapes:
@@ -383,14 +433,24 @@ def build_model(source: ModelSource, lane: Lane) -> nn.Module:
     return model
 
 
-@contextmanager
-def _settings_kept(optimizer: Any, keep: bool) -> Iterator[None]:
-    """Undo what building a scheduler does to the rates of an optimizer that was loaded: they are right already."""
-    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    yield
-    if keep:
-        for group, saved in zip(optimizer.param_groups, settings, strict=True):
-            group.update(saved)
+def _own(take: Callable[..., Any], part: Any, saved: Sequence[Any], inherits: Sequence[bool]) -> list[Any]:
+    """Return the states of all lanes, with settings of their own where a lane has inherited its state."""
+    pairs = enumerate(zip(saved, inherits, strict=True))
+    return [take(state, part.lane_state(place)) if is_inherited else state for place, (state, is_inherited) in pairs]
+
+
+def _load_in_place(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Load a state dict and keep the groups and the state as objects: an optimizer within may hold them too."""
+    groups, state = optimizer.param_groups, optimizer.state
+    optimizer.load_state_dict(dict(saved))
+    loaded, new_state = optimizer.param_groups, dict(optimizer.state)
+    for group, new_group in zip(groups, [dict(each) for each in loaded], strict=True):
+        group.clear()
+        group.update(new_group)
+    loaded[:] = groups  # the user's own load_state_dict may have given the list to an optimizer within
+    state.clear()
+    state.update(new_state)
+    optimizer.param_groups, optimizer.state = groups, state
 
 
 def _number(value: Any) -> float:

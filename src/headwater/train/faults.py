@@ -43,6 +43,11 @@ class GuardedControl:
         with self._guarding():
             return self._control.report(reports, capture_own)
 
+    def hinder(self, obstacle: str) -> None:
+        """Say that the trials cannot be continued."""
+        with self._guarding():
+            self._control.hinder(obstacle)
+
     def expect(self, num_epochs: int) -> None:
         """Say how many epochs there will be."""
         with self._guarding():

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from torch.utils.data import DataLoader, Dataset
 
+from headwater.errors import CannotFuseError, LanesPart
 from headwater.train.seeding import own_randomness, seed_everything
 
 BLOCK = 8
@@ -33,12 +34,6 @@ def build_workers(loader: DataLoader[Any], feed: Sequence[Sequence[Block]]) -> D
     return DataLoader(_Blocks(loader.dataset), batch_size=None, sampler=feed, collate_fn=_as_it_is, **options)
 
 
-def find_getter(dataset: Any) -> Any:
-    """Return the method that gives examples."""
-    getter = getattr(dataset, "__getitems__", None)
-    return getter if callable(getter) else getattr(dataset, "__getitem__", None)
-
-
 def _fetch(dataset: Any, seed: int, indices: list[int]) -> list[Any]:
     seed_everything(seed)
     if callable(getattr(dataset, "__getitems__", None)):
@@ -53,7 +48,10 @@ class _Blocks(Dataset[Any]):
         vars(self)["_dataset"] = dataset
 
     def __getitem__(self, blocks: Sequence[Block]) -> list[Any]:
-        return [example for seed, indices in blocks for example in _fetch(self._dataset, seed, indices)]
+        try:
+            return [example for seed, indices in blocks for example in _fetch(self._dataset, seed, indices)]
+        except LanesPart as signal:  # torch sends no such signal to the process that trains
+            raise CannotFuseError(str(signal)) from signal
 
     def __getattr__(self, name: str) -> Any:
         if "_dataset" not in vars(self):  # while it is unpickled

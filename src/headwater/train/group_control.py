@@ -16,6 +16,7 @@ from headwater.trials import (
     Ended,
     Ending,
     Event,
+    Noted,
     Order,
     Report,
     Reported,
@@ -28,6 +29,8 @@ from headwater.trials import (
 Tell: TypeAlias = Callable[[Event], Order | None]
 """Takes what happened, and returns what is to be done about it."""
 
+RESTARTS = "a trial that pauses is trained again from its beginning when it goes on"
+"""Begins the note on a function whose trials cannot be continued from a checkpoint."""
 STEPS_EVERY_S = 0.1
 """So often is it told how many steps were taken."""
 
@@ -81,6 +84,11 @@ class GroupControl:
         seconds, ending = self._take_seconds(), replace(ending, lanes=())
         return Ended(key=self._key, group=self.group.key, ending=ending, numbers=numbers, seconds=seconds, ways=ways)
 
+    def hinder(self, obstacle: str) -> None:
+        """Note that trials which may pause cannot be continued from a checkpoint."""
+        if any(lane.until is not None for lane in self.group.lanes):
+            self._tell(Noted(key=self._key, text=f"{RESTARTS}: {obstacle}"))
+
     def expect(self, num_epochs: int) -> None:
         """Pass on how many epochs there will be, with what is told next."""
         self._num_epochs = num_epochs
@@ -132,10 +140,14 @@ class GroupControl:
     def _save(self, order: Order, capture: Capture) -> Saved:
         begin = time.perf_counter()
         saved: dict[int, int] = {}
+        obstacles: dict[int, str] = {}
         for number in order.save:
             if (state := capture(number)).is_whole:
                 self._states.put(number, state)
                 saved[number] = state.epoch
+            else:
+                obstacles[number] = state.obstacle
+                self.hinder(state.obstacle)  # it may be found long after the first report
         kept: dict[int, int] = {}
         for number in order.keep:
             best = capture(number)
@@ -144,7 +156,7 @@ class GroupControl:
         if saved or kept:
             self._states.flush()
         seconds = time.perf_counter() - begin
-        return Saved(key=self._key, group=self.group.key, epochs=saved, kept=kept, seconds=seconds)
+        return Saved(key=self._key, group=self.group.key, epochs=saved, obstacles=obstacles, kept=kept, seconds=seconds)
 
     def _tell_steps(self, done: tuple[int, ...] = ()) -> None:
         num_untold, num_epochs = self._take_untold(), self._num_epochs

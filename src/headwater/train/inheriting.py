@@ -11,17 +11,11 @@ _PROGRESS = ("last_epoch", "_step_count", "best", "num_bad_epochs", "cooldown_co
 """What a scheduler's state says of where it stands; the rest are its settings."""
 
 
-class Inherited(dict[str, Any]):
-    """A state dict that another trial left behind."""
-
-
 def own_optimizer(state: StateDict, built: StateDict) -> StateDict:
     """Keep the momenta of an inherited optimizer, but the settings of the one that was just built.
 
     A rate that a schedule had brought down stays down by the same factor.
     """
-    if not isinstance(state, Inherited):
-        return state
     groups = [_own_group(learnt, own) for learnt, own in zip(state["param_groups"], built["param_groups"], strict=True)]
     return {**state, "param_groups": groups}
 
@@ -29,17 +23,16 @@ def own_optimizer(state: StateDict, built: StateDict) -> StateDict:
 def _own_group(learnt: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     group = {**learnt, **own, "params": learnt["params"]}
     if learnt.get("initial_lr"):
-        group |= {"lr": own["lr"] * learnt["lr"] / learnt["initial_lr"], "initial_lr": own["lr"]}
+        initial = own.get("initial_lr", own["lr"])  # a scheduler may have begun already
+        group |= {"lr": initial * learnt["lr"] / learnt["initial_lr"], "initial_lr": initial}
     return group
 
 
 def own_scheduler(state: StateDict, built: StateDict) -> StateDict:
     """Keep how far an inherited scheduler has come, but the settings of the one that was just built."""
-    if not isinstance(state, Inherited):
-        return state
     merged = {**built, **{key: state[key] for key in _PROGRESS if key in state}}
     for key in ("_schedulers", "schedulers"):
         if key in state:
             pairs = zip(state[key], built[key], strict=True)
-            merged[key] = [own_scheduler(Inherited(learnt), own) for learnt, own in pairs]
+            merged[key] = [own_scheduler(learnt, own) for learnt, own in pairs]
     return merged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -64,9 +64,9 @@ class _BuildingEngine:
         self.are_built = True
         """Whether functions have built them all, so that nobody else holds one."""
 
-    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+    def add_model(self, source: ModelSource) -> nn.Module:
         """Build a model."""
-        self.models.append(self._plain.add_model(source, None))
+        self.models.append(self._plain.add_model(source))
         self.are_built = self.are_built and not isinstance(source, nn.Module)
         if len(self.models) == self._num_models:
             raise LanesLeave

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headwater.errors import CannotScaleError, LanesLeave, WidthsWanted
 from headwater.scale.places import Structure, describe_change, structure_of
@@ -64,6 +64,9 @@ class EndAtOnce:
         """Stop."""
         return [Decision.STOP] * len(reports)
 
+    def hinder(self, obstacle: str) -> None:
+        """Take no interest."""
+
     def expect(self, num_epochs: int) -> None:
         """Take no interest."""
 
@@ -96,9 +99,9 @@ class _LookingEngine:
                 "for one configuration and seed, or tune it at full width with surrogate=None"
             )
 
-    def add_model(self, source: ModelSource, states: Sequence[Mapping[str, Tensor]] | None) -> nn.Module:
+    def add_model(self, source: ModelSource) -> nn.Module:
         """Watch a model of a new kind; the others run as they are written too."""
-        model = self._plain.add_model(source, None)
+        model = self._plain.add_model(source)
         self._structures.append(structure_of(model))
         if not self._scaling.knows(model):
             self._scaling.watch(model)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -76,24 +74,6 @@ def count_threads() -> int:
 def is_deterministic() -> bool:
     """Tell whether the user asks for runs that round alike, so that nothing may depend on time."""
     return torch.are_deterministic_algorithms_enabled()
-
-
-def read_torch_settings() -> dict[str, Any]:  # Any: plain values
-    """Return what a user may have set in torch for the whole process, as plain values."""
-    return {
-        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "is_deterministic": torch.are_deterministic_algorithms_enabled(),
-        "only_warns": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "precision": torch.get_float32_matmul_precision(),
-    }
-
-
-def apply_torch_settings(settings: Mapping[str, Any]) -> None:  # Any: as above
-    """Set torch up in this process as it is in another."""
-    if settings:
-        torch.set_default_dtype(getattr(torch, settings["dtype"]))
-        torch.use_deterministic_algorithms(settings["is_deterministic"], warn_only=settings["only_warns"])
-        torch.set_float32_matmul_precision(settings["precision"])
 
 
 def use_one_thread() -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from functools import cached_property
 from threading import Semaphore, Thread, current_thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from torch import nn
 
@@ -21,11 +21,12 @@ from headwater.errors import CannotPack, TrialError, UnitLeaves
 from headwater.fuse.strategies import read_clock
 from headwater.train.frozen import Features
 from headwater.train.seeding import Randomness
+from headwater.train.shared_objects import SharedObjects
 from headwater.train.sources import Source
-from headwater.train.streams import DataAccess
 
 K = TypeVar("K")
 T = TypeVar("T")
+Work: TypeAlias = "Callable[[PackUnit[K, T]], T]"
 
 
 class PackUnit(Generic[K, T]):
@@ -35,8 +36,10 @@ class PackUnit(Generic[K, T]):
     trial it is the access to the data.
     """
 
-    def __init__(self, key: K, pack: Pack[K, T], work: Callable[[DataAccess], T]) -> None:
+    def __init__(self, key: K, pack: Pack[K, T], work: Work[K, T], function: Callable[..., Any] | None) -> None:
         self.key = key
+        self.objects = SharedObjects(function)
+        """Objects outside the function that other units see too."""
         self.progress = pack.least_progress
         """How many examples it has read, counted from where the others were when it was loaded."""
         self.has_read = False
@@ -70,6 +73,7 @@ class PackUnit(Generic[K, T]):
                 "the function reads its data in a thread of its own, which cannot take turns with others; "
                 "use packing=None, or read in the thread that trains"
             )
+        self.require_unchanged()
         if self._pack.least_progress < self.progress and not is_loaded():
             self._give_way()
         self.progress += num_examples
@@ -79,8 +83,15 @@ class PackUnit(Generic[K, T]):
         """Say that this unit trains the model."""
         self._pack.claim(self, model)
 
+    def require_unchanged(self) -> None:
+        """Raise CannotPack where the unit has changed objects that others see; they are again as they were."""
+        changed = self.objects.restore()
+        if changed:
+            raise CannotPack(f"the function changes `{changed}`, which lives outside it, and others use the same one")
+
     def go_on(self) -> None:
         """Give it the turn, and wait until it gives it back or ends."""
+        self.objects.note()
         if self._thread.ident is None:
             self._thread.start()
         else:
@@ -150,9 +161,12 @@ class Pack(Generic[K, T]):
         """How many examples were loaded so far."""
         return sum(source.num_loaded for source in self._sources.values())
 
-    def load(self, key: K, work: Callable[[DataAccess], T]) -> None:
-        """Add a unit, which `work` runs with the access that it is given; it starts when its turn comes."""
-        self._units.append(PackUnit(key, self, work))
+    def load(self, key: K, work: Work[K, T], function: Callable[..., Any] | None = None) -> None:
+        """Add a unit, which `work` runs with the access that it is given; it starts when its turn comes.
+
+        `function` is the user's, whose changes to objects outside it no other unit may see.
+        """
+        self._units.append(PackUnit(key, self, work, function))
 
     def run(self) -> Iterator[tuple[K, T]]:
         """Train until every unit has ended, and yield each with its answer when it has.
@@ -194,17 +208,17 @@ class Pack(Generic[K, T]):
             self._leave(unit)
 
     def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
-        """Return the source that all units with this key read.
-
-        Raises:
-            CannotPack: The unit has changed the data set that others read; it is theirs again as they had it.
-        """
-        if key in self._sources and not self._sources[key].keep_settings():
-            raise CannotPack("the function changes its data set, which others read too")
+        """Return the source that all units with this key read."""
         if key not in self._sources:
             self._sources[key] = build()
             self._sources[key].awaits_readers = lambda: any(not unit.has_read for unit in self._units)
+            self._sources[key].after_loading = self._note_objects
         return self._sources[key]
+
+    def _note_objects(self) -> None:
+        """Take note of changes that a data set has made while it loaded: it may count, or remember."""
+        for unit in self._units:
+            unit.objects.note()
 
     def claim(self, unit: PackUnit[K, T], model: nn.Module) -> None:
         """Note that a unit trains a model, until it leaves.
@@ -236,7 +250,7 @@ def time_switch(num_turns: int = 200) -> float:
     """Return the seconds that it takes to give the turn to another unit, and that unit its random numbers."""
     pack: Pack[int, int] = Pack()
 
-    def take_turns(access: DataAccess) -> int:
+    def take_turns(access: PackUnit[int, int]) -> int:
         for _ in range(num_turns):
             access.await_turn(1, lambda: False)
         return num_turns

@@ -28,6 +28,7 @@ from headwater.train.packing import time_switch
 from headwater.train.running import TrainingSetup, run_group
 from headwater.train.stopwatch import ENOUGH_S, NUM_WARM_UP, Stopwatch
 from headwater.train.streams import TimedAccess
+from headwater.train.traceless import TRACE
 from headwater.trials import (
     Ending,
     Lane,
@@ -190,7 +191,12 @@ def _give_up(
 ) -> tuple[Profile, Ending | None]:
     """Conclude from what was measured before a group did not run as far."""
     profile = _conclude(setup, measured, limit)
-    return (_explain_hurry(profile), None) if ending.outcome is Outcome.DONE else (_explain(profile, ending), ending)
+    if ending.outcome is not Outcome.DONE:
+        return _explain(profile, ending), ending
+    if ending.notes:
+        advice = "it is not measured further; set lanes, or write after the first epoch"
+        return replace(profile, reason=f"{profile.reason}; {ending.notes[0]}, so {advice}"), None
+    return _explain_hurry(profile), None
 
 
 def _measure_all(
@@ -362,18 +368,18 @@ def _measure(  # noqa: PLR0913 - each has its default, and says when enough was 
     states = None if states is None else states[: len(lanes)]
     group = TrialGroup(lanes=tuple(lanes))
     ending, call_s = _time_call(setup, group, stopwatch, states)
-    is_short = call_s < WARM_S and not (stopwatch.was_cut or setup.deadline.is_over)
+    is_short = call_s < WARM_S and not (stopwatch.was_cut or setup.deadline.is_over or ending.notes)
     if stopwatch.seconds_per_step is None and is_short:  # a call as a whole, with torch's own warm-up
         again, again_s = _time_call(setup, group, stopwatch.restart(), states)
         call_s = min(call_s, again_s) if again.outcome is ending.outcome else again_s
         ending = again
-    if ending.outcome is not Outcome.DONE or (stopwatch.was_cut and stopwatch.seconds_per_step is None):
+    was_cut = stopwatch.was_cut or bool(ending.notes)
+    if ending.outcome is not Outcome.DONE or (was_cut and stopwatch.seconds_per_step is None):
         return None, ending
     num_steps = ending.num_lane_steps / len(lanes)
     examples_per_step = (access.num_read - num_read) / num_steps if num_steps else 0.0
     loading_s = access.load_s * examples_per_step
     computing_s = call_s if stopwatch.seconds_per_step is None else stopwatch.seconds_per_step
-    computing_s += access.repeat_s * examples_per_step  # nobody shares it
     measurement = Measurement(
         num_lanes=len(lanes),
         seconds_per_lane_step=(computing_s + loading_s) / len(lanes),
@@ -389,7 +395,10 @@ def _time_call(
     """Run a group, and time that by the clock that its steps are timed by."""
     begin = read_clock()
     ending = run_group(setup, group, stopwatch, states)
-    return ending, read_clock() - begin
+    seconds = read_clock() - begin
+    trace = TRACE.get()
+    reason = "" if trace is None else trace.take_reason()
+    return replace(ending, notes=(reason,) if reason else ()), seconds
 
 
 def _count_foreseen(stopwatch: Stopwatch, ending: Ending) -> int:

@@ -46,6 +46,11 @@ class RankControl:
         finally:
             self._group.gather_numbers(code)
 
+    def hinder(self, obstacle: str) -> None:
+        """Tell it once."""
+        if self._group.rank == 0:
+            self._control.hinder(obstacle)
+
     def expect(self, num_epochs: int) -> None:
         """Tell it once."""
         if self._group.rank == 0:

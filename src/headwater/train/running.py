@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from headwater.errors import (
     CannotScaleError,
     LanesLeave,
     LanesPart,
+    MeasuringEnds,
     StudyError,
     WidthsWanted,
 )
@@ -37,7 +39,9 @@ from headwater.train.seeding import seed_everything
 from headwater.train.shared_calls import Sharing
 from headwater.train.shared_loading import RankAccess
 from headwater.train.streams import DataAccess, LoneAccess
+from headwater.train.traceless import noting_writes
 from headwater.train.trial import Control, Trial
+from headwater.train.user_globals import UserGlobals
 from headwater.trials import Deadline, Ending, Lane, Outcome, Question, TrialGroup
 
 Function: TypeAlias = Callable[[Trial], Any]
@@ -78,6 +82,11 @@ class TrainingSetup:
     """By when everything that is measured must be known."""
     gate: Callable[[], None] = field(default=lambda: None)
     """Waits until the next step may begin, where the device is not its own."""
+    variables: UserGlobals | None = None
+    """The global variables that the function uses; all runs share them."""
+
+    def __post_init__(self) -> None:
+        self.variables = self.variables or UserGlobals(self.function)
 
 
 def choose_device(name: str, *, is_here: bool = True) -> torch.device:
@@ -124,7 +133,7 @@ def run_group(
     ending = _run_group(setup, group, RankControl(control, sharing.group), states, sharing)
     if ending.outcome in (Outcome.RAISED, Outcome.LOST):
         sharing.group.close()
-    return replace(ending, notes=tuple(sharing.group.notes))
+    return replace(ending, notes=(*ending.notes, *sharing.group.notes))
 
 
 def _open_sharing(setup: TrainingSetup, group: TrialGroup, ranks: RankGroup | None) -> Sharing | None:
@@ -154,10 +163,10 @@ def _run_group(
             return ending
         except WidthsWanted as question:
             wanted += question.args
-            error = _look(setup, group.lanes[0], wanted)
-            if error:
+            outcome, error = _look(setup, group.lanes[0], wanted)
+            if outcome is not None:
                 seconds = time.perf_counter() - start
-                return Ending(outcome=Outcome.RAISED, lanes=group.lanes, error=error, seconds=seconds)
+                return Ending(outcome=outcome, lanes=group.lanes, error=error, seconds=seconds)
 
 
 def _run(
@@ -172,33 +181,37 @@ def _run(
     engine, config = _open_engine(setup, group, roster, sharing)
     compiler = setup.compiler if isinstance(engine, PlainEngine) and sharing is None else None
     access = setup.access if sharing is None else RankAccess(sharing.group)
-    trial = Trial(group.lanes, config, engine, guarded, states, setup.device, compiler, access)
+    trial = Trial(group.lanes, config, engine, guarded, states, setup.device, compiler, access, setup.variables)
     trial.max_epochs, trial.mode = setup.max_epochs, setup.mode
     roster.let_go = trial.finish_lanes
     setup.gate()
-    with guarded.raising_fault():
+    with guarded.raising_fault(), closing(trial):
         outcome, question, error = _call(setup, trial, engine, roster)
     return Ending(
         outcome=outcome,
         lanes=trial.lanes,
         question=question,
+        was_fused=len(group) > 1,
         error=error,
         num_lane_steps=guarded.num_lane_steps,
         num_steps_foreseen=trial.foresee_steps(),
+        notes=(*trial.idle_biases.notes, *_find_variables(setup).notes),
         attributes=trial.take_attributes(),
     )
 
 
-def _look(setup: TrainingSetup, lane: Lane, wanted: Sequence[Structure]) -> str:
-    """Learn the widths of a model from what it is called with; return what the function raised before it was."""
+def _look(setup: TrainingSetup, lane: Lane, wanted: Sequence[Structure]) -> tuple[Outcome | None, str]:
+    """Learn the widths of a model from its first call; return how the function ended where it ended before that."""
     assert setup.scaling is not None
     try:
         look_at_widths(setup.function, lane, setup.device, setup.scaling, wanted)
     except (StudyError, CannotScaleError):
         raise
+    except MeasuringEnds:
+        return Outcome.DONE, ""
     except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
-        return "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
-    return ""
+        return Outcome.RAISED, "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    return None, ""
 
 
 def _open_engine(
@@ -216,10 +229,15 @@ def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) ->
     error = ""
     seed_everything(trial.seed)
     try:
-        with engine.running(setup.function):
-            trial.take_answer(setup.function(trial), setup.metric)
+        with noting_writes(), _find_variables(setup).calling(), engine.running(setup.function):
+            try:
+                trial.take_answer(setup.function(trial), setup.metric)
+            except Exception:
+                if roster.halt is None:
+                    trial.settle()  # lanes that leave at their report have not failed after it
+                raise
             trial.finish()
-    except (LanesLeave, LanesPart):
+    except (LanesLeave, LanesPart, MeasuringEnds):
         pass
     except CannotFuseError as cause:
         return Outcome.APART, roster.question or Question(None, str(cause)), ""
@@ -230,6 +248,11 @@ def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) ->
             return Outcome.LOST, None, loss
         error = _explain(cause, roster)
     return _conclude(roster, error)
+
+
+def _find_variables(setup: TrainingSetup) -> UserGlobals:
+    assert setup.variables is not None
+    return setup.variables
 
 
 def _explain(cause: BaseException, roster: Roster) -> str:

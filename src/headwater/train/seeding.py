@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwater.fuse.draws import other_dice, reset_dice
-
 
 def mix_seed(*parts: int | str) -> int:
     """Return a seed below 2**63 that depends on all parts and their order."""
@@ -23,7 +21,6 @@ def mix_seed(*parts: int | str) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seed torch, NumPy and Python, all three of which training code draws from."""
-    reset_dice()
     if torch.cuda.is_available():
         torch.manual_seed(seed)
     else:  # the same, without the stack trace that torch puts aside for GPUs it has not seen yet
@@ -36,12 +33,11 @@ def seed_everything(seed: int) -> None:
 def own_randomness(seed: int) -> Iterator[None]:
     """Draw from another seed for a while, and leave the main stream of random numbers as it was."""
     main = Randomness()
-    with other_dice():
-        seed_everything(seed)
-        try:
-            yield
-        finally:
-            main.restore()
+    seed_everything(seed)
+    try:
+        yield
+    finally:
+        main.restore()
 
 
 class Randomness:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,12 +19,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.lifting import ROSTER
+from headwater.fuse.roster import ROSTER
 from headwater.fuse.strategies import read_clock
 from headwater.plan import NUM_AHEAD
-from headwater.train.fetching import BLOCK, build_workers, fetch_blocks, find_getter
+from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
 from headwater.train.frozen import copy_rows
-from headwater.train.lane_loading import ByLane, LaneLoading, combine
 from headwater.train.seeding import mix_seed, own_randomness
 from headwater.train.shared_loading import SharedLoading
 
@@ -45,22 +44,10 @@ class Stretch:
     stop: int
     columns: Any = None  # a nest of tensors, one row per example
     examples: list[Any] = field(default_factory=list)
-    lanes: ByLane | None = None
-    """The stretch of each lane, where each has loaded its own."""
-
-    def of(self, place: int) -> Stretch:
-        """Return what the lane at this place has of it."""
-        return self if self.lanes is None else self.lanes.of(place)
-
-    def suits(self, roster: object) -> bool:
-        """Tell whether it is for those who read now."""
-        return self.lanes is None or self.lanes.roster is roster
 
     @property
     def num_bytes(self) -> int:
         """What it takes in memory, as far as tensors tell."""
-        if self.lanes is not None:
-            return sum(stretch.num_bytes for stretch in self.lanes.answers)
         leaves = tree_leaves([self.columns, self.examples])
         return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
 
@@ -103,12 +90,12 @@ class Source:
     def __init__(self, loader: DataLoader[Any], collate: Collate | None, seed: int, device: torch.device) -> None:
         self.seconds = 0.0
         """How long loading took so far."""
-        self.repeating_s = 0.0
-        """How much of it went into loading for further lanes what one has loaded already, each with its own values."""
         self.num_loaded = 0
         """How many examples were loaded so far."""
         self.awaits_readers: Callable[[], bool] = lambda: False
         """Whether others are still to come, who will want what has been read already."""
+        self.after_loading: Callable[[], None] = lambda: None
+        """Called after examples were loaded."""
         self.sharing: SharedLoading | None = None
         """How ranks share the loading; None where this process loads all it reads."""
         self._loader = loader
@@ -119,10 +106,8 @@ class Source:
         """Whether a batch is nothing but rows of tensors, so that examples can be collated before they are cut."""
         self._readers: dict[Reader, tuple[int, int]] = {}
         self._passes: dict[int, Pass] = {}
-        self._settings = dict(getattr(loader.dataset, "__dict__", {}))
         self._was_seen = False
         """Whether lanes have loaded something here."""
-        self._lane_loading = LaneLoading(find_getter(loader.dataset), collate)
         self._workers: DataLoader[Any] | None = None
         self._feed: list[Any] = []
 
@@ -133,15 +118,6 @@ class Source:
         if number not in self._passes:
             self._passes[number] = Pass(number, self._draw_order(number), mix_seed(self._seed, "pass", number))
         return self._passes[number]
-
-    def keep_settings(self) -> bool:
-        """Give the data set back what was changed in it since it last loaded; tell whether nothing was."""
-        now = getattr(self._loader.dataset, "__dict__", {})
-        if now.keys() == self._settings.keys() and all(now[name] is value for name, value in self._settings.items()):
-            return True
-        now.clear()
-        now.update(self._settings)
-        return False
 
     def leave(self, access: object) -> None:
         """Keep nothing any more for the run that reads so."""
@@ -162,16 +138,13 @@ class Source:
 
     def _read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
         begin = read_clock()
-        one.stretches = [stretch for stretch in one.stretches if stretch.suits(ROSTER.get())]
         pieces, place = [], start
         while place < stop:
             stretch = one.find(place) or self._load(one, place, stop)
             pieces.append((stretch, place - stretch.start, min(stop, stretch.stop) - stretch.start))
             place = stretch.stop
         batch = self._join(one, pieces)
-        load_s = read_clock() - begin
-        self.seconds += load_s
-        self.repeating_s += load_s * (1 - 1 / self._lane_loading.num_turns)
+        self.seconds += read_clock() - begin
         self._readers[reader] = (one.number, stop)
         self._forget()
         return batch
@@ -193,7 +166,7 @@ class Source:
             for end in (stop + self._count_ahead(one), stop)
         ]
         stretch = self._load_safely(one, start, [*dict.fromkeys(ends), min(stop, len(one.order))])
-        self._settings = dict(getattr(self._loader.dataset, "__dict__", {}))  # a data set may count, or remember
+        self.after_loading()
         self.num_loaded += stretch.stop - stretch.start
         one.stretches = sorted([*one.stretches[-NUM_KEPT:], stretch], key=lambda stretch: stretch.start)
         return stretch
@@ -224,26 +197,21 @@ class Source:
             return Stretch(start, stop, self._move([tensor[rows] for tensor in dataset.tensors]))
         if self._loader.num_workers and start == one.num_fetched and self._may_ask_workers():
             return self._lay_out(start, self._fetch(one))
-        loaded = self._lane_loading.load(lambda _: fetch_blocks(dataset, one.blocks(start, stop)))
-        if not isinstance(loaded, ByLane):
-            if start == one.num_fetched:
-                one.num_fetched += len(loaded)  # where workers may go on
-            return self._lay_out(start, loaded)
-        lanes = tuple(self._lay_out(start, examples, keeps_examples=True) for examples in loaded.answers)
-        return Stretch(start, lanes[0].stop, lanes=replace(loaded, answers=lanes))
+        examples = fetch_blocks(dataset, one.blocks(start, stop))
+        if start == one.num_fetched:
+            one.num_fetched += len(examples)  # the workers go on from here
+        return self._lay_out(start, examples)
 
-    def _lay_out(self, start: int, examples: list[Any], *, keeps_examples: bool = False) -> Stretch:
+    def _may_ask_workers(self) -> bool:
+        """Tell whether workers may load. The first examples are loaded here, where a use of lanes' values shows."""
+        was_seen, self._was_seen = self._was_seen, True
+        return was_seen or ROSTER.get() is None
+
+    def _lay_out(self, start: int, examples: list[Any]) -> Stretch:
         """Make a stretch of examples."""
         stop = start + len(examples)
         columns = self._collate_rows(examples) if self._has_rows else None
-        if columns is None:
-            return Stretch(start, stop, examples=examples)
-        return Stretch(start, stop, self._move(columns), examples if keeps_examples else [])
-
-    def _may_ask_workers(self) -> bool:
-        """Tell whether workers may load: not what differs by lane, which is seen by loading a first stretch here."""
-        was_seen, self._was_seen = self._was_seen, True
-        return not self._lane_loading.is_by_lane and (was_seen or ROSTER.get() is None)
+        return Stretch(start, stop, examples=examples) if columns is None else Stretch(start, stop, self._move(columns))
 
     def _fetch(self, one: Pass) -> list[Any]:
         """Take what the worker processes have loaded next."""
@@ -287,20 +255,7 @@ class Source:
         return columns if self._has_rows else None
 
     def _join(self, one: Pass, pieces: Sequence[tuple[Stretch, int, int]]) -> Any:
-        """Make a batch of rows of stretches, in memory of its own: whoever writes into it spoils it for nobody."""
-        lanes = next((stretch.lanes for stretch, _, _ in pieces if stretch.lanes is not None), None)
-        if self._collate is not None:
-            loaded = self._lane_loading.load(lambda place: self._join_lane(one, pieces, place), draws=True)
-            return combine(loaded) if isinstance(loaded, ByLane) else loaded
-        if lanes is None:
-            return self._join_lane(one, pieces, None)
-        batches = (self._join_lane(one, pieces, place) for place in range(len(lanes.roster)))
-        return combine(replace(lanes, answers=tuple(batches)))
-
-    def _join_lane(self, one: Pass, pieces: Sequence[tuple[Stretch, int, int]], place: int | None) -> Any:
-        """Make the batch of a lane."""
-        if place is not None:
-            pieces = [(stretch.of(place), a, b) for stretch, a, b in pieces]
+        """Make a batch of rows of stretches, in memory of its own, which the code may write into."""
         if all(stretch.columns is not None for stretch, _, _ in pieces):
             (stretch, a, b), *others = pieces
             if not others:

@@ -78,6 +78,9 @@ class Stopwatch:
         self._has_reported = False
         return self
 
+    def hinder(self, obstacle: str) -> None:
+        """Take no interest."""
+
     def expect(self, num_epochs: int) -> None:
         """Note it for whoever asks; a few steps are enough."""
         self.num_epochs = num_epochs

@@ -12,6 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from headwater.errors import TrialError
+from headwater.fuse.holding import require_shared
+from headwater.fuse.roster import IS_LOADING
 from headwater.train.frozen import Features
 from headwater.train.seeding import mix_seed
 from headwater.train.sources import Collate, Source, find_generators, move
@@ -73,20 +75,7 @@ class TimedAccess(LoneAccess):
     @property
     def load_s(self) -> float:
         """How long it took for each example that was loaded, once; 0 where there was none."""
-        return (self.seconds - self._repeating_s) / self._num_loaded
-
-    @property
-    def repeat_s(self) -> float:
-        """How long further lanes took for each example, who loaded it for themselves."""
-        return self._repeating_s / self._num_loaded
-
-    @property
-    def _repeating_s(self) -> float:
-        return sum(source.repeating_s for source in self._sources.values())
-
-    @property
-    def _num_loaded(self) -> int:
-        return max(sum(source.num_loaded for source in self._sources.values()), 1)
+        return self.seconds / max(sum(source.num_loaded for source in self._sources.values()), 1)
 
     def share(self, key: Hashable, build: Callable[[], Source]) -> Source:
         """Keep what is loaded."""
@@ -147,6 +136,7 @@ class Stream:
             self._access.await_turn(stop - start, partial(one.covers, start, stop))
             with _loading():
                 batch = source.read(one, (self._access, self), start, stop)
+            require_shared(batch)
             yield batch
         rest = total % size if self.loader.drop_last else 0
         self._access.await_turn(rest, lambda: True)
@@ -163,6 +153,7 @@ class Stream:
                     batch = move(next(batches), self._device)
                 except StopIteration:
                     return
+            require_shared(batch)
             yield batch
 
 
@@ -185,6 +176,7 @@ def open_stream(
             f"prepare_data_loader got a {type(data).__name__}; give it a Dataset with the keywords of a DataLoader, "
             "or a DataLoader"
         )
+    require_shared(data, options)
     options = {**options, "generator": options.get("generator") or torch.Generator()}
     loader = DataLoader(data, **options)
     access = access or LoneAccess()
@@ -223,6 +215,10 @@ def _options_of(loader: DataLoader[Any]) -> dict[str, Any]:
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Data are no lanes' business, and outlive the mode they are read in: they may be used to train."""
-    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
-        yield
+    """Read data for all lanes at once, outside of the lane mode. They may be used to train, whatever mode is on."""
+    before = IS_LOADING.set(True)
+    try:
+        with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+            yield
+    finally:
+        IS_LOADING.reset(before)

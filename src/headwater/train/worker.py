@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from headwater.train.compiling import Compiler
 from headwater.train.engines import LaneState
 from headwater.train.group_control import GroupControl, Tell
 from headwater.train.machine import is_deterministic
-from headwater.train.packing import Pack
+from headwater.train.packing import Pack, PackUnit
 from headwater.train.profiling import foresee_training, measure_alone, measure_loading, profile_lanes
 from headwater.train.quiet import quieting
 from headwater.train.ranks import RankGroup
@@ -25,6 +25,7 @@ from headwater.train.start_check import check_start, list_possible_scales
 from headwater.train.state_store import JointStates, LaneStates, StateFolder, StateStore
 from headwater.train.streams import DataAccess, TimedAccess
 from headwater.train.threads import ThreadChooser
+from headwater.train.traceless import leaving_nothing
 from headwater.trials import (
     Brief,
     ChosenWay,
@@ -81,7 +82,8 @@ class Worker:
         """
         self._note = partial(_note, tell, placement.key)
         if placement.purpose is not Purpose.TRAIN:
-            with quieting():
+            is_check = placement.purpose in (Purpose.START, Purpose.SCALES)  # a check that ends early shows nothing
+            with quieting(), nullcontext() if is_check else leaving_nothing():
                 measured = self._measure(placement, partial(_foresee, tell, placement))
             tell(replace(measured, ways=self._take_ways()))
             return
@@ -120,18 +122,22 @@ class Worker:
         def load(groups: Sequence[TrialGroup]) -> None:
             for group in groups:
                 control = GroupControl(placement.key, group, self._states, tell, is_packed=True, on_step=step)
-                pack.load(control, partial(self._train_packed, control))
+                pack.load(control, partial(self._train_packed, control), self._setup.function)
 
         pack: Pack[GroupControl, Ending] = Pack(turn)
         load(placement.groups)
         with closing(pack):
             for control, ending in pack.run():
+                for text in ending.notes:
+                    self._note(text)
                 order = tell(control.end(ending, self._take_ways()))
                 load(() if order is None else order.join)
 
-    def _train_packed(self, control: GroupControl, access: DataAccess) -> Ending:
+    def _train_packed(self, control: GroupControl, unit: PackUnit[GroupControl, Ending]) -> Ending:
         try:
-            return self._train(control, access)
+            ending = self._train(control, unit)
+            unit.require_unchanged()
+            return ending
         except CannotPack as refusal:
             return Ending(outcome=Outcome.REFUSED, lanes=control.group.lanes, error=str(refusal))
 
