@@ -1,13 +1,29 @@
-"""What the tests of the command line share."""
+"""Fixtures that many tests share, and the instruction set that all of them compute with."""
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from headwater.doctor import ISA_VARIABLE, SAFE_ISA, check_bfloat16
+
+
+def pytest_configure() -> None:
+    """Limit the instruction set where bfloat16 would end the process, before any test module imports torch.
+
+    Workers of xdist and processes that tests start inherit the variable, so the machine is probed once.
+    """
+    if (
+        "PYTEST_XDIST_WORKER" not in os.environ
+        and ISA_VARIABLE not in os.environ
+        and ISA_VARIABLE in check_bfloat16().cure
+    ):
+        os.environ[ISA_VARIABLE] = SAFE_ISA
 
 
 @pytest.fixture(autouse=True)

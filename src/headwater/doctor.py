@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from shutil import which
+from types import MappingProxyType
 
 from headwater.errors import HeadwaterError
 from headwater.report.numbers import show_bytes
@@ -19,6 +23,18 @@ from headwater.report.reading import show_storage
 from headwater.store import open_store
 
 LITTLE_BYTES = 1 << 30
+ISA_VARIABLE, SAFE_ISA = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+"""The variable that limits the instructions of oneDNN, and the newest instruction set without AMX."""
+PROBE_TIMEOUT_S = 120
+BFLOAT16_PROBE = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+for layer, shape in ((nn.Linear(64, 64), (64, 64)), (nn.Conv2d(16, 16, 3), (4, 16, 16, 16))):
+    layer.bfloat16()(torch.randn(shape).bfloat16()).sum().backward()
+torch.mm(*torch.randn(2, 64, 64).bfloat16())
+"""
+"""Training steps in bfloat16, for a process of its own: an illegal instruction ends the process."""
 
 
 class Level(StrEnum):
@@ -49,6 +65,7 @@ def examine(storage: str) -> Iterator[Check]:
             yield _check_package(requirement)
     for check in (_check_lanes, _check_devices, _check_executor, _check_threads, _check_memory):
         yield _attempt(check)
+    yield check_bfloat16()
     yield _check_storage(storage)
 
 
@@ -144,6 +161,31 @@ def _check_memory() -> Check:
     if free < LITTLE_BYTES:
         return Check(Level.WARN, "memory", f"only {show_bytes(free)} free", "close other programs, or lower lanes=")
     return Check(Level.OK, "memory", f"{show_bytes(free)} free")
+
+
+def check_bfloat16(program: str = BFLOAT16_PROBE) -> Check:
+    """Compute in bfloat16 in a process of its own, and find the setting under which that works.
+
+    Some virtual machines announce AMX instructions and forbid them. There the first bfloat16 layer ends the process.
+    """
+    if not _dies_of_instruction(program):
+        return Check(Level.OK, "bfloat16", "computes on this processor")
+    text = "layers in bfloat16 end the process on this machine (illegal instruction, SIGILL)"
+    if _dies_of_instruction(program, {ISA_VARIABLE: SAFE_ISA}):
+        return Check(Level.WARN, "bfloat16", text, "train in float32")
+    text += ": the processor announces AMX, which cannot be used here"
+    return Check(Level.WARN, "bfloat16", text, f"export {ISA_VARIABLE}={SAFE_ISA}")
+
+
+def _dies_of_instruction(program: str, settings: Mapping[str, str] = MappingProxyType({})) -> bool:
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **settings},
+        capture_output=True,
+        timeout=PROBE_TIMEOUT_S,
+        check=False,
+    )
+    return ended.returncode == -signal.SIGILL
 
 
 def _check_storage(storage: str) -> Check:

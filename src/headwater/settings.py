@@ -17,6 +17,9 @@ Owner = TypeVar("Owner")
 LONGEST_NAME = 200
 """How many bytes the name of a study may have: files are called after it, and a file's name has at most 255."""
 
+LONGEST_SHOWN = 200
+"""How many characters of a value a message shows."""
+
 
 def read_whole(name: str, value: object, least: int = 1, most: int | None = None, *, other: str = "") -> int:
     """Return a whole number; `other` is what else the setting may be, for the message.
@@ -29,7 +32,7 @@ def read_whole(name: str, value: object, least: int = 1, most: int | None = None
         if number >= least and (most is None or number <= most):
             return number
     bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise StudyError(f"{name} is {value!r}; it must be {other}a whole number {bounds}")
+    raise StudyError(f"{name} is {_show(value)}; it must be {other}a whole number {bounds}")
 
 
 def read_number(name: str, value: object, least: float | None = None, most: float | None = None) -> float:
@@ -39,18 +42,32 @@ def read_number(name: str, value: object, least: float | None = None, most: floa
         StudyError: It is none, or out of range.
     """
     if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an int that no float can hold
+            number = math.inf
         if math.isfinite(number) and (least is None or number >= least) and (most is None or number <= most):
             return number
     bounds = [f"at least {least:g}"] if least is not None else []
     bounds += [f"at most {most:g}"] if most is not None else []
-    raise StudyError(f"{name} is {value!r}; it must be {' '.join(['a finite number', ' and '.join(bounds)]).strip()}")
+    raise StudyError(
+        f"{name} is {_show(value)}; it must be {' '.join(['a finite number', ' and '.join(bounds)]).strip()}"
+    )
+
+
+def _show(value: object) -> str:
+    """Write a value for a message, shortened; one of thousands of digits has no text in Python."""
+    try:
+        text = repr(value)
+    except Exception:  # the user's own __repr__, or too many digits
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def check_one_of(name: str, value: object, possible: tuple[object, ...]) -> None:
     """Refuse a setting that is none of these."""
     if not any(value is one or (isinstance(value, str) and value == one) for one in possible):
-        raise StudyError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, possible))}")
+        raise StudyError(f"{name} is {_show(value)}; it must be one of {', '.join(map(repr, possible))}")
 
 
 def check_text(name: str, value: object, meaning: str) -> None:

@@ -21,6 +21,7 @@ from torch import nn
 
 import headwater as hw
 from headwater.conduct.endings import MOST_LOSSES
+from headwater.errors import AllTrialsFailedError
 from headwater.train.state_store import StateStore
 from headwater.trials import Status
 
@@ -155,9 +156,11 @@ def test_a_state_that_cannot_be_saved_fails_its_trial(workers: StayingExecutor, 
             trial.report(loss=1.0)
 
     study = replace(STUDY, train=odd, search="asha", lanes=1, storage=tmp_path / "study.db")
-    result = away(study, workers).run(num_trials=3)
-    assert [trial.status for trial in result.trials] == [Status.FAILED] * 3
-    assert all("cannot be saved without pickling code" in str(trial.error) for trial in result.trials)
+    with pytest.raises(AllTrialsFailedError) as told:
+        away(study, workers).run(num_trials=3)
+    failed = told.value.result.trials
+    assert [trial.status for trial in failed] == [Status.FAILED] * 3
+    assert all("cannot be saved without pickling code" in str(trial.error) for trial in failed)
 
 
 def test_what_a_process_has_started_does_not_hold_up_the_study(workers: StayingExecutor, tmp_path: Path) -> None:
@@ -172,10 +175,10 @@ def test_what_a_process_has_started_does_not_hold_up_the_study(workers: StayingE
             file.write(f"{pid}\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    result = replace(away(STUDY, workers), train=leave_one_behind, lanes=1).run(num_trials=1)
+    with pytest.raises(AllTrialsFailedError, match="SIGKILL"):
+        replace(away(STUDY, workers), train=leave_one_behind, lanes=1).run(num_trials=1)
     for pid in log.read_text().split():
         os.kill(int(pid), signal.SIGKILL)
-    assert [trial.status for trial in result.trials] == [Status.FAILED]
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, CancelledError])

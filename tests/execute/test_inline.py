@@ -43,11 +43,10 @@ def test_what_is_no_ordinary_exception_comes_out_as_it_is() -> None:
         replace(STUDY, train=sudden, executor=InlineExecutor()).run(num_trials=2)
 
 
-@pytest.mark.parametrize(("num_reports", "epochs"), [(None, 9), (1, 1), (4, 4)])
-def test_when_it_is_told_to_stop_in_between_what_trains_leaves_and_can_go_on(
+@pytest.mark.parametrize(("num_reports", "epochs"), [(None, 9), (1, 2), (4, 5)])
+def test_a_trial_that_is_to_leave_is_saved_at_one_report_and_leaves_at_the_next(
     num_reports: int | None, epochs: int
 ) -> None:
-    """As when a study moves on to other devices."""
     from headwater.conduct.limits import Limits
     from headwater.stage import OpenStudy, RunSettings
 
@@ -62,13 +61,32 @@ def test_when_it_is_told_to_stop_in_between_what_trains_leaves_and_can_go_on(
     opened = OpenStudy(replace(STUDY, train=note), Limits(num_trials=1), RunSettings(), is_new=True)
     opened.conductor.begin()
 
-    def is_over() -> bool:
+    def is_over(study: str = "") -> bool:
         return num_reports is not None and clock() >= begin + num_reports
 
-    is_done = InlineExecutor().run_until(opened.conductor, is_over)
+    is_done = InlineExecutor().run_until(opened.conductor, is_over, is_over)
     assert is_done == (num_reports is None)
     (trial,) = opened.conductor.result("memory").trials
     assert trial.epochs == epochs
     InlineExecutor().run(opened.conductor)
     (trial,) = opened.conductor.result("memory").trials
     assert [report.epoch for report in trial.history] == list(range(1, 10))
+
+
+def test_a_trial_that_cannot_continue_from_a_checkpoint_stays_until_its_end() -> None:
+    """It keeps a generator from one epoch to the next."""
+    from headwater.conduct.limits import Limits
+    from headwater.stage import OpenStudy, RunSettings
+
+    def keep_generator(trial: hw.Trial) -> None:
+        numbers = (float(number) for number in range(99))
+        for _ in trial.epochs(9):
+            trial.report(loss=next(numbers))
+
+    study = replace(STUDY, train=keep_generator, lanes=1)
+    opened = OpenStudy(study, Limits(num_trials=2), RunSettings(), is_new=True)
+    opened.conductor.begin()
+    assert not InlineExecutor().run_until(opened.conductor, lambda: True, lambda study: True)
+    first, second = opened.conductor.result("memory").trials
+    assert [report.epoch for report in first.history] == list(range(1, 10))
+    assert not second.history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -41,7 +42,10 @@ class AssignedWorker(Generic[End]):
         """What it is to run when it is ready."""
         self.studies: set[str] = set()
         """The studies whose briefs it has."""
+        self.fault: BaseException | None = None
+        """The reason why the worker cannot run one of its studies."""
         self._num_learning = 0
+        self._sending: threading.Thread | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -61,17 +65,33 @@ class AssignedWorker(Generic[End]):
 
     def start(self, placement: Placement, briefs: Briefs, rank: int, meeting: str, time_s: float) -> None:
         """Have a placement run there, as one of its ranks, now or when it can begin."""
-        brief, packed = briefs.find(placement.study)
+        brief, _ = briefs.find(placement.study)
         self.placement, self._space, self._placed_s = placement, brief.space, time_s
         placement = replace(placement, groups=encode_groups(placement.groups, brief.space))
         self.message = RunMessage(placement, rank, meeting)
-        if placement.study not in self.studies:
-            self.studies.add(placement.study)
-            self._num_learning += 1
-            has_disk = self.is_home or is_on_network(brief.states.url)
-            self.send(BriefMessage(placement.study, packed, has_disk=has_disk, has_data=self.is_home))
+        self.learn(placement.study, briefs)
         if self.can_begin:
             self.begin(time_s)
+
+    def learn(self, study: str, briefs: Briefs, *, in_background: bool = False) -> None:
+        """Have the worker load a study, unless it was told of the study before.
+
+        A brief may be larger than the buffer of the line, and a process that is starting reads nothing yet. In the
+        background, a thread sends it, and the caller need not wait.
+        """
+        if study in self.studies:
+            return
+        brief, packed = briefs.find(study)
+        self.studies.add(study)
+        self._num_learning += 1
+        has_disk = self.is_home or is_on_network(brief.states.url)
+        message = BriefMessage(study, packed, has_disk=has_disk, has_data=self.is_home)
+        if not in_background:
+            self.send(message)
+            return
+        self._await_sending()
+        self._sending = threading.Thread(target=self._send, args=(message,), daemon=True)
+        self._sending.start()
 
     def begin(self, time_s: float) -> None:
         """Have it run its placement; the time that it took to get ready is gone."""
@@ -84,7 +104,9 @@ class AssignedWorker(Generic[End]):
 
     def note(self, message: Message) -> None:
         """Take in what it says of itself."""
-        self._num_learning -= isinstance(message, Ready)
+        if isinstance(message, Ready):
+            self._num_learning -= 1
+            self.fault = self.fault or message.fault
 
     def answer(self, order: Order | None) -> None:
         """Give it the order that it waits for."""
@@ -93,6 +115,16 @@ class AssignedWorker(Generic[End]):
         self.send(Answer(order))
 
     def send(self, message: Message) -> None:
-        """Send; that it is gone is noticed when it is listened to."""
+        """Send a message. A dead worker is detected by the next `receive`, not here."""
+        self._await_sending()
+        self._send(message)
+
+    def _await_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.join()
+            self._sending = None
+
+    def _send(self, message: Message) -> None:
+        # A worker that is gone, or was ended while a message was on its way, is noticed by the next `receive`.
         with suppress(LineLost):
             self.end.send(message)

@@ -21,7 +21,7 @@ class Briefs:
         """Return the brief of a study, as it is and as it is sent."""
         if study not in self._packed:
             brief = self._conductor.brief(study)
-            self._packed[study] = brief, send_value(brief, self._folder)
+            self._packed[study] = brief, send_value(brief, self._folder, brief.process_settings)
         return self._packed[study]
 
     def name_meeting(self, key: int) -> str:

@@ -72,8 +72,11 @@ class Line:
 
     def send_content(self, content: bytes) -> None:
         """Send a message that is pickled already."""
-        with _noticing():
-            self._connection.send_bytes(content)
+        try:
+            with _noticing():
+                self._connection.send_bytes(content)
+        except TypeError as error:  # another thread has closed this end in the middle: its handle is None
+            raise LineLost from error
 
     def receive_content(self) -> bytes:
         """Wait for the next message, and leave it as it is sent."""

@@ -69,11 +69,38 @@ class ProcessExecutor:
         self._workers: dict[str, AssignedWorker[WorkerProcess]] = {}
         self._dismissed: list[WorkerProcess] = []
         self._has_started = False
+        self._folder: TemporaryFolder | None = None
+        self._briefs: Briefs | None = None
 
     @property
     def has_started(self) -> bool:
-        """Whether any process was ever started."""
+        """Whether any process was ever to train."""
         return self._has_started
+
+    def prepare(self, conductor: Conductor, study: str) -> None:
+        """Start the processes and have them load a study, for a later `run`; return at once.
+
+        Raises:
+            StudyError: Something that the study refers to cannot be sent.
+        """
+        briefs = self._open_briefs(conductor)
+        briefs.find(study)
+        for name in self._pool.names:
+            self._find_worker(name).learn(study, briefs, in_background=True)
+
+    def is_prepared(self) -> bool:
+        """Tell whether all processes that were prepared have loaded their study."""
+        for worker in list(self._workers.values()):
+            try:
+                while worker.end.has_message():
+                    worker.note(worker.end.receive())
+            except LineLost:
+                self._workers.pop(worker.name).end.kill()
+        return all(worker.is_ready for worker in self._workers.values())
+
+    def find_fault(self) -> BaseException | None:
+        """Return the reason why a process cannot run a study that it was to load."""
+        return next((worker.fault for worker in self._workers.values() if worker.fault is not None), None)
 
     def list_devices(self) -> Sequence[Device]:
         """Return the cores or GPUs that train, one for each process, and what is lent."""
@@ -108,29 +135,31 @@ class ProcessExecutor:
         self._look()
         self._has_started = True
         self._require_device()
-        with TemporaryFolder() as folder:
-            briefs = Briefs(conductor, folder)
-            try:
-                self._place(conductor, briefs)
-                while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
-                    is_ready = all(worker.has_begun for worker in busy)
-                    lines = [worker.end.fileno() for worker in busy]
-                    spoken = wait(lines, LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
-                    for worker, line in zip(busy, lines, strict=True):
-                        if worker.placement is not None and self._hear(worker, conductor, line in spoken):
-                            self._place(conductor, briefs)
-                    if self.follow(conductor):
+        briefs = self._open_briefs(conductor)
+        try:
+            self._place(conductor, briefs)
+            while busy := [worker for worker in self._workers.values() if worker.placement is not None]:
+                is_ready = all(worker.has_begun for worker in busy)
+                lines = [worker.end.fileno() for worker in busy]
+                spoken = wait(lines, LOOK_EVERY_S if is_ready else LOOK_OFTEN_S)
+                for worker, line in zip(busy, lines, strict=True):
+                    if worker.placement is not None and self._hear(worker, conductor, line in spoken):
                         self._place(conductor, briefs)
-            except BaseException:
-                self._kill()
-                raise
-            for worker in self._workers.values():
-                worker.studies.clear()
+                if self.follow(conductor):
+                    self._place(conductor, briefs)
+        except BaseException:
+            self._kill()
+            raise
+        finally:
+            self._close_briefs()
+        for worker in self._workers.values():
+            worker.studies.clear()
         self._require_end(conductor)
 
     def close(self) -> None:
         """Let all processes come to their ends; those that are not even ready need not."""
         self._dismiss(list(self._workers))
+        self._close_briefs()
         until_s = time.perf_counter() + PARTING_S
         for process in self._dismissed:
             process.end(max(until_s - time.perf_counter(), 0.0))
@@ -146,9 +175,24 @@ class ProcessExecutor:
         for placement in conductor.place(idle) if idle else ():
             names = placement.devices if placement.as_ranks else placement.devices[:1]
             for rank, name in enumerate(names):
-                if name not in self._workers:
-                    self._workers[name] = AssignedWorker(name, self._start_process(name))
-                self._workers[name].start(placement, briefs, rank, briefs.name_meeting(placement.key), self._clock())
+                meeting = briefs.name_meeting(placement.key)
+                self._find_worker(name).start(placement, briefs, rank, meeting, self._clock())
+
+    def _find_worker(self, name: str) -> AssignedWorker[WorkerProcess]:
+        if name not in self._workers:
+            self._workers[name] = AssignedWorker(name, self._start_process(name))
+        return self._workers[name]
+
+    def _open_briefs(self, conductor: Conductor) -> Briefs:
+        if self._briefs is None:
+            self._folder = TemporaryFolder()
+            self._briefs = Briefs(conductor, self._folder.path)
+        return self._briefs
+
+    def _close_briefs(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+        self._folder = self._briefs = None
 
     def _require_device(self) -> None:
         if self._lent is not None and not self._pool.names:

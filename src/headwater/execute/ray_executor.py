@@ -210,6 +210,8 @@ class _SentBriefs:
             near = tuple(worker.device.name for worker in workers if worker.node == workers[0].node)
             num_near = self._pool.count_neighbours(workers[0])
             self._start(workers[0], RunMessage(replace(placement, devices=near, num_devices=num_near)), "")
+            # The conductor believes that all devices of the placement are busy. A far one must not be handed out again.
+            workers[0].placement = placement
 
     def _start(self, worker: RayWorker, run: RunMessage, meeting: Ref) -> None:
         brief, packed = self._briefs.find(run.placement.study)

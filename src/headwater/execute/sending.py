@@ -8,7 +8,6 @@ the receiver too, in a module of the same name, with their source, so that they 
 from __future__ import annotations
 
 import builtins
-import dis
 import io
 import linecache
 import os
@@ -20,25 +19,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
-from typing import Any, NewType, TypeAlias
+from types import CellType, FunctionType, MappingProxyType, ModuleType
+from typing import Any, NewType
 
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce
 
 from headwater.errors import StudyError
 from headwater.execute.data_files import DataReader, DataWriter, Sent
+from headwater.execute.reached import (
+    Namespace,
+    Place,
+    Reach,
+    codes_in,
+    describe_place,
+    find_global_names,
+    find_modules,
+    find_patches,
+    read_cell,
+)
 from headwater.execute.script_modules import describe_module, is_importable, list_scripts, open_module
 from headwater.execute.unsendable import describe_unsendable
+from headwater.trials.fingerprint import fingerprint
 
-_GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _COPIED = ("__defaults__", "__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__")
 
 _CACHED = type(lru_cache(len))
 NO_COPIES: Mapping[str, str] = MappingProxyType({})
 """Of a receiver that has the sender's files themselves."""
-
-Namespace: TypeAlias = dict[str, Any]  # Any: whatever a module holds
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})  # Any: plain values
+"""Of a sender whose settings do not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +64,23 @@ class _Message:
     """What is known of each module that must not be imported."""
     data_file: str | None
     body: bytes
+    settings: Mapping[str, Any]  # Any: plain values
+    """Settings of torch, NumPy and Python, as `read_process_settings` returns them."""
 
 
-def send_value(value: object, folder: Path) -> bytes:
+def send_value(value: object, folder: Path, settings: Mapping[str, Any] = NO_SETTINGS) -> bytes:  # Any: as above
     """Return a value as bytes, for any number of processes; its large tensors and arrays are in a file in the folder.
 
     Send all that belongs together as one value: only within one are globals, tensors and objects the same. The file
-    must stay until every receiver has received.
+    must stay until every receiver has received. The receiver applies the settings before it imports or loads anything.
 
     Raises:
         StudyError: Something that the value refers to cannot be sent.
     """
     stream = io.BytesIO()
     sender = _Sender(stream)
+    for place, patch in find_patches():
+        sender.reach.add(place, patch)
     error = _try_sending(value, sender)
     if error is not None:
         raise StudyError(describe_unsendable(value, _find_parts, _try_sending)) from error
@@ -78,6 +92,7 @@ def send_value(value: object, folder: Path) -> bytes:
         modules={name: describe_module(vars(sys.modules[name])) for name in list_scripts()},
         data_file=sender.data.write(folder),
         body=stream.getvalue(),
+        settings=dict(settings),
     )
     return pickle.dumps(message)
 
@@ -91,15 +106,19 @@ def find_data_file(data: bytes) -> str | None:
 def receive_value(data: bytes, copies: Mapping[str, str] = NO_COPIES) -> Any:  # Any: as sent
     """Return the value that was sent, in a process that works for the sender alone.
 
-    The process takes on the sender's search path, folder and arguments, as far as they are there on its machine. Values
-    that are sent one after the other share their modules: globals that come again replace those that came before.
-    `copies` says where on this machine copies of the sender's files are.
+    The process takes on the sender's search path, folder and arguments, as far as they are there on its machine, and
+    the sender's settings. Values that are sent one after the other share their modules: globals that come again replace
+    those that came before. `copies` says where on this machine copies of the sender's files are.
+
+    Raises:
+        StudyError: A variable that cannot be sent is not the same here as in the sender.
     """
     message: _Message = pickle.loads(data)  # noqa: S301 # from the process that started this one
     sys.path[:] = dict.fromkeys((*message.path, *sys.path))
     sys.argv[:] = message.arguments
     with suppress(FileNotFoundError):
         os.chdir(message.folder)
+    _apply_settings(message.settings)
     for name, text in message.sources.items():
         linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     for name, about in message.modules.items():  # before anything is imported that might import them
@@ -108,9 +127,32 @@ def receive_value(data: bytes, copies: Mapping[str, str] = NO_COPIES) -> Any:  #
     receiver = _Receiver(io.BytesIO(message.body), DataReader(None if file is None else copies.get(file, file)))
     value = receiver.load()
     while homes := receiver.load():
-        for space, name, part in homes:
-            space[name] = part
+        for place, part in homes:
+            place.write(part)
+    for place, expected, words in receiver.load():
+        _require_same(place, expected, words)
+    _apply_settings(message.settings, is_last=True)  # an import may have changed them
     return value
+
+
+def _apply_settings(settings: Mapping[str, Any], *, is_last: bool = False) -> None:  # Any: plain values
+    if settings:
+        from headwater.train.process_settings import apply_process_settings
+
+        apply_process_settings(settings, with_warnings=is_last)
+
+
+def _require_same(place: Place, expected: str | None, words: str) -> None:
+    try:
+        found = fingerprint(place.read(), with_contents=True)
+    except (LookupError, AttributeError):
+        found = None
+    if found is None or found != expected:
+        raise StudyError(
+            f"{words}, differs between the process of the study and its workers, which import the module again, and "
+            "cannot be sent to them; seed what is drawn there, build the value inside the training function, or use "
+            "executor='inline'"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +172,9 @@ class _Sender(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
         self.data = DataWriter()
-        self.homes: list[tuple[Namespace, str, object]] = []
-        """Namespaces, names in them, and what goes by value and has that name there."""
+        self.homes: list[tuple[Place, object]] = []
+        """Places in modules that the receiver cannot import, and what belongs there."""
+        self.reach = Reach()
         self.sources: dict[str, str] = {}
         self._spaces: dict[int, tuple[_SentNamespace, Namespace]] = {}
 
@@ -144,27 +187,64 @@ class _Sender(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     def reducer_override(self, value: Any) -> Any:  # Any: as pickle wants it
         """Return how to make a value in the receiver."""
         if isinstance(value, FunctionType):
-            return NotImplemented if _goes_by_name(value) else self._reduce_function(value)
+            return self._reduce_function(value)
         if isinstance(value, CellType):
-            content = _read_cell(value)
+            content = read_cell(value)
             return (CellType, (), content, None, None, _fill_cell) if content else (CellType, ())
         if isinstance(value, ModuleType):
             return _reduce_module(value)
-        if isinstance(value, type) and _is_script(value.__module__):
-            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
-            return _dynamic_class_reduce(value)
+        if isinstance(value, type):
+            return self._reduce_class(value)
         if isinstance(value, io.TextIOWrapper):
             return _reduce_stream(value)
-        if isinstance(value, _CACHED | NewType) and _is_script(value.__module__):
-            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
-            return _reduce_named(value)
+        if isinstance(value, _CACHED | NewType):
+            return self._reduce_wrapper(value)
         return _reduce_storage(value) or super().reducer_override(value)
 
-    def _reduce_function(self, function: FunctionType) -> tuple[Any, ...]:
+    def dump_modules(self) -> None:
+        """Write all that belongs into modules of the receiver, and then the places of what cannot be sent."""
+        held = list[tuple[Place, str | None, str]]()
+        while (found := self.reach.take()) or self.homes:
+            kept = (
+                []
+                if _try_dumping([value for _, value in found]) is None
+                else [(place, value) for place, value in found if _try_dumping(value) is not None]
+            )
+            held += [(place, fingerprint(value, with_contents=True), describe_place(place)) for place, value in kept]
+            without = {id(place) for place, _ in kept}
+            homes, self.homes = [*self.homes, *(one for one in found if id(one[0]) not in without)], []
+            for place, _ in (*found, *homes):
+                if isinstance(place.owner, dict):
+                    self._open_space(place.owner)
+            if homes:
+                self.dump(homes)
+        self.dump([])
+        self.dump(held)
+
+    def _reduce_class(self, kind: type) -> Any:  # Any: as pickle wants it
+        if _is_script(kind.__module__):
+            self._note_home(vars(sys.modules[kind.__module__]), kind.__name__, kind)
+            return _dynamic_class_reduce(kind)
+        self.reach.add_class(kind)
+        return super().reducer_override(kind)
+
+    def _reduce_wrapper(self, value: Any) -> Any:  # Any: a cached function or a NewType, and as pickle wants it
+        if _is_script(value.__module__):
+            self._note_home(vars(sys.modules[value.__module__]), value.__name__, value)
+            return _reduce_named(value)
+        if isinstance(value, _CACHED):
+            self.reach.add_function(value)
+        return super().reducer_override(value)
+
+    def _reduce_function(self, function: FunctionType) -> Any:  # Any: as pickle wants it
+        if _goes_by_name(function):
+            self.reach.add_named(function)
+            return NotImplemented
+        self.reach.add_function(function)
         sent = self._open_space(function.__globals__)
         self._note_home(function.__globals__, function.__name__, function)
         code, names = function.__code__, _find_globals(function)
-        attributes = _find_attributes(function, names)
+        attributes = _find_attributes(function)
         submodules = [f"{module.__name__}.{name}" for module, name in attributes]  # `os.path`, for one
         for module, name in attributes:
             if _is_script(module.__name__):
@@ -193,7 +273,7 @@ class _Sender(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     def _note_home(self, space: Namespace, name: str, value: object) -> None:
         if space.get(name) is value:
             self._open_space(space)
-            self.homes.append((space, name, value))
+            self.homes.append((Place(space, (name,)), value))
 
 
 class _Receiver(pickle.Unpickler):
@@ -234,32 +314,14 @@ def _goes_by_name(function: FunctionType) -> bool:
 
 def _find_globals(function: FunctionType) -> Namespace:
     """Return the globals that a function, or the code in it, names."""
-    space, found = function.__globals__, Namespace()
-    for code in _codes_in(function.__code__):
-        names = {each.argval for each in dis.get_instructions(code) if each.opname in _GLOBAL_NAMES}
-        found |= {name: space[name] for name in sorted(names) if name in space}
-    return found
+    space = function.__globals__
+    return {name: space[name] for name in sorted(find_global_names(function)) if name in space}
 
 
-def _find_attributes(function: FunctionType, names: Namespace) -> list[tuple[ModuleType, str]]:
-    """Return the modules among a function's globals, each with what the function may ask of it."""
-    asked = sorted({name for code in _codes_in(function.__code__) for name in code.co_names})
-    modules = [value for value in names.values() if isinstance(value, ModuleType)]
-    return [(module, name) for module in modules for name in asked if name in vars(module)]
-
-
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _codes_in(part)
-
-
-def _read_cell(cell: CellType) -> tuple[object, ...]:
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
+def _find_attributes(function: FunctionType) -> list[tuple[ModuleType, str]]:
+    """Return the modules that a function names or imports, each with what the function may ask of it."""
+    asked = sorted({name for code in codes_in(function.__code__) for name in code.co_names})
+    return [(module, name) for module in find_modules(function) for name in asked if name in vars(module)]
 
 
 def _fill_cell(cell: CellType, content: tuple[object]) -> None:
@@ -316,7 +378,7 @@ def _find_parts(value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, FunctionType) and not _goes_by_name(value):
         yield from ((f"global {name!r}", part) for name, part in _find_globals(value).items())
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            yield from ((f"variable {name!r} of the enclosing function", part) for part in _read_cell(cell))
+            yield from ((f"variable {name!r} of the enclosing function", part) for part in read_cell(cell))
         yield from (("default value of an argument", part) for part in value.__defaults__ or ())
         yield from ((f"default value of {name!r}", part) for name, part in (value.__kwdefaults__ or {}).items())
     elif isinstance(value, type) and _is_script(value.__module__):
@@ -328,10 +390,16 @@ def _try_sending(value: object, sender: _Sender | None = None) -> Exception | No
     sender = sender or _Sender(io.BytesIO())
     try:
         sender.dump(value)
-        while sender.homes:
-            homes, sender.homes = sender.homes, []
-            sender.dump(homes)
-        sender.dump([])
+        sender.dump_modules()
     except Exception as error:  # of the user's own objects, whatever they raise while they are pickled
+        return error
+    return None
+
+
+def _try_dumping(value: object) -> Exception | None:
+    """Return why a value alone cannot be sent, None if it can."""
+    try:
+        _Sender(io.BytesIO()).dump(value)
+    except Exception as error:  # as above
         return error
     return None

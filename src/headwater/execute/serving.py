@@ -84,7 +84,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker: it knows a study that it was told of."""
+    """From a worker: it has loaded a study that it was told of, or cannot."""
+
+    fault: BaseException | None = None
+    """The reason why the study cannot be loaded; raised again when the study is to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,7 @@ def _serve(line: TwoWay, worker: RemoteWorker) -> None:
     while True:
         message = line.receive()
         if isinstance(message, BriefMessage):
-            worker.learn(message, line)
-            line.send(Ready())
+            line.send(Ready(worker.learn(message, line)))
         else:
             line.send(worker.run(message, line))
 
@@ -149,20 +151,20 @@ class RemoteWorker:
         self._faults: dict[str, BaseException] = {}
         self._copies = DataCopies()
 
-    def learn(self, message: BriefMessage, line: TwoWay) -> None:
-        """Take in what a study is; what is wrong with it is said when it is to run."""
-        from headwater.train.machine import apply_torch_settings
+    def learn(self, message: BriefMessage, line: TwoWay) -> BaseException | None:
+        """Load a study; return the reason where it cannot be loaded, which is raised when the study is to run."""
         from headwater.train.worker import Worker
 
         self._faults.pop(message.study, None)
         try:
             copies = message.copies if message.has_data else self._fetch_data(message, line)
             brief: Brief = receive_value(message.packed, copies)
-            apply_torch_settings(brief.torch_settings)
             folder = None if message.has_disk else RequestedFolder(brief.states.url, line)
             self._workers[message.study] = Worker(brief, folder=folder, gate=self._gate), brief.space
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
+            return _as_portable(error)
+        return None
 
     def _fetch_data(self, message: BriefMessage, line: TwoWay) -> dict[str, str]:
         path = find_data_file(message.packed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from types import MethodType
 from typing import TypeAlias
@@ -29,9 +30,13 @@ def describe_unsendable(
                 break
     where = f"{', '.join(trail)}, is" if trail else "it is"
     return (
-        f"{getattr(value, '__qualname__', repr(value))} cannot be sent to another process: {where} of type "
+        f"{_name_value(value)} cannot be sent to another process: {where} of type "
         f"{type(culprit).__qualname__} ({reason}); make it inside the function that uses it, or use executor='inline'"
     )
+
+
+def _name_value(value: object) -> str:
+    return type(value).__name__ if is_dataclass(value) else getattr(value, "__qualname__", repr(value))
 
 
 def _parts_of(value: object) -> Parts:
@@ -48,5 +53,6 @@ def _parts_of(value: object) -> Parts:
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"item {number}", part) for number, part in enumerate(value))
     elif not isinstance(value, type):
-        yield from ((f"attribute {name!r}", part) for name, part in getattr(value, "__dict__", {}).items())
+        names = [field.name for field in fields(value)] if is_dataclass(value) else getattr(value, "__dict__", {})
+        yield from ((f"attribute {name!r}", getattr(value, name)) for name in names)
         yield from (("its class", part) for part in [type(value)])

@@ -73,7 +73,13 @@ class WorkerProcess:
                 ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **dict.fromkeys(_THREADS, str(num_threads)), **(environment or {})},
+                # Without a seed, sets of strings would have another order in every worker.
+                env={
+                    "PYTHONHASHSEED": "0",
+                    **os.environ,
+                    **dict.fromkeys(_THREADS, str(num_threads)),
+                    **(environment or {}),
+                },
                 start_new_session=host is not None and needs_session(host),
             )
         if host is not None:
