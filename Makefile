@@ -63,11 +63,12 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/lanes.py
 	$(BIN)/python benchmarks/overhead.py
 
-# Generated programs in plain PyTorch, one by one and in lanes. `make fuzz NUM=500 SEED=7` for others.
+# Generated programs in plain PyTorch, one by one, in lanes and with pauses. `make fuzz NUM=500 SEED=7` for others.
 NUM ?= 5000
 SEED ?= 0
+JOBS ?= 2
 fuzz: $(STAMP)
-	PYTHONPATH=src $(BIN)/python -m tests.fuzz --num $(NUM) --seed $(SEED)
+	PYTHONPATH=src $(BIN)/python -m tests.fuzz --num $(NUM) --seed $(SEED) --jobs $(JOBS)
 
 # Kills, full disks, locks, lost databases, damaged states, races: each study ends as one left alone.
 faults: $(STAMP)

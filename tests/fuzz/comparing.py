@@ -5,25 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tests.fuzz.running import Ended, Ways
+from tests.fuzz.running import Ended, Run, Way, Ways
 
 TOLERANCE = 1e-9
+WAYS_OUT = ("trial.keep", "prepare_")
+"""A refusal to continue after a pause names one of these."""
 
 
 def compare_ways(ways: Ways) -> list[str]:
-    """Return every difference: between plain PyTorch and single trials exactly, between these and lanes nearly."""
-    return [
-        *_compare("plain PyTorch", ways.plain, "lanes=1", ways.alone, 0.0),
-        *_compare("lanes=1", ways.alone, f"lanes={len(ways.lanes)}", ways.lanes, TOLERANCE),
-    ]
+    """Return every difference from plain PyTorch, each beginning with the name of its way."""
+    return [text for way, run in ways.runs.items() for text in _compare(ways.plain, way, run)]
 
 
-def _compare(first: str, ours: Sequence[Ended], second: str, theirs: Sequence[Ended], tolerance: float) -> list[str]:
-    if len(ours) != len(theirs):
-        return [f"{first}: {len(ours)} trials; {second}: {len(theirs)}"]
+def is_told(way: Way, run: Run) -> bool:
+    """Whether a study with pauses has ended because it said that a trial cannot continue."""
+    if not way.has_pauses or not run.refusal:
+        return False
+    # Worker processes may refuse for other reasons too, such as a module that differs from the parent's.
+    return way.executor != "inline" or any(text in run.refusal for text in WAYS_OUT)
+
+
+def _compare(plain: Sequence[Ended], way: Way, run: Run) -> list[str]:
+    if run.refusal:
+        have_failed = all(trial.status == "failed" for trial in plain)
+        return [] if have_failed or is_told(way, run) else [f"{way.name}: the study ended: {run.refusal}"]
+    if len(plain) != len(run.trials):
+        return [f"{way.name}: {len(run.trials)} trials; plain PyTorch: {len(plain)}"]
+    tolerance = 0.0 if way.is_exact else TOLERANCE
     return [
-        f"trial {number}: {first}: {a}; {second}: {b}"
-        for number, (one, other) in enumerate(zip(ours, theirs, strict=True))
+        f"{way.name}: trial {number}: plain PyTorch: {a}; {way.name}: {b}"
+        for number, (one, other) in enumerate(zip(plain, run.trials, strict=True))
         for a, b in _compare_trials(one, other, tolerance)[:1]
     ]
 

@@ -15,11 +15,14 @@ from tests.fuzz.constructs import GENERAL, Construct
 from tests.fuzz.control_constructs import CONSTRUCTS_OF_FLOW, READS, WRAPPERS
 from tests.fuzz.features import GROUPS, MODELS, SCALING
 from tests.fuzz.kinds import COMPUTED, HYPERPARAMETERS, Kind
+from tests.fuzz.loop_state import LOOP_STATE
 from tests.fuzz.prelude import DATA, DEFINITIONS, PRELUDE
+from tests.fuzz.process_state import PROCESS_STATE
 from tests.fuzz.sinks import EARLY, LATE
 from tests.fuzz.slots import DEFAULTS, SKELETON, Part
 from tests.fuzz.specific_constructs import SPECIFIC
 from tests.fuzz.state_features import CAUGHT, FUNCTIONS, STATE
+from tests.fuzz.unknown_code import NUM_UNKNOWN, draw_unknown
 from tests.fuzz.usual_features import CONFIG, USUAL
 
 CONSTRUCTS = (*GENERAL, *SPECIFIC, *CONSTRUCTS_OF_FLOW)
@@ -67,29 +70,59 @@ class Program:
     """The trials that are told to end after their first epoch."""
 
     @property
+    def is_seeded_by_study(self) -> bool:
+        """Whether plain PyTorch cannot draw the random numbers that it draws."""
+        return any(one.is_seeded_by_study for one in self.features)
+
+    @property
+    def has_process_state(self) -> bool:
+        """Whether it depends on the process that it runs in."""
+        return any(one.family.startswith("process: ") for one in self.features)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What is in it, for tables."""
         own = [f"{one.construct.family}: {one.construct.name} ({one.kind.name})" for one in self.chains]
         return (*own, *(f"{one.family}: {one.name}" for one in self.features))
 
 
-def draw_program(seed: int, index: int) -> Program:
-    """Draw a program; over the indices of a seed, all pairs of a kind and a construct come up equally often."""
+ROUND = ("unknown",) * 9 + ("state",) * 5 + ("feature",) * 2 + ("given",) * 3 + ("computed",)
+"""The risky part of each program in a row of programs, in any order: one part is enough for most programs."""
+ROUND_WITHOUT_UNKNOWN = tuple(risk for risk in ROUND if risk != "unknown")
+
+
+def draw_program(seed: int, index: int, *, has_unknown_code: bool = True) -> Program:
+    """Draw a program; over the indices of a seed, all parts of a table come up equally often.
+
+    Most programs have one risky part, so that a difference has one cause and lanes are not split by another part first.
+    """
     rng = Random(f"{seed}/{index}")
-    chains = [_draw_chain(rng, 1, _turn(GIVEN_PAIRS, seed, index))]
-    if rng.random() < 0.45:
-        chains.append(_draw_chain(rng, 2, _turn(COMPUTED_PAIRS, seed, index)))
-    elif rng.random() < 0.3:
-        chains.append(_draw_chain(rng, 2, rng.choice(GIVEN_PAIRS)))
-    features = [_turn(FEATURES, seed, index)] if rng.random() < 0.6 else []
-    if features and rng.random() < 0.2:
+    risks = ROUND if has_unknown_code else ROUND_WITHOUT_UNKNOWN
+    number, place = divmod(index, len(risks))
+    turn = _draw_order(len(risks), f"{seed}/risks")[place]
+    risk = risks[turn]
+    count = number * risks.count(risk) + turn - risks.index(risk)
+    chains, features = _draw_risk(rng, risk, seed, count)
+    if rng.random() < 0.15:
+        features.append(rng.choice(LOOP_STATE))
+    elif rng.random() < 0.1:
         features.append(rng.choice(FEATURES))
     chosen, kept = _without_clashes(chains, features)
-    num_lanes = rng.choice((2, 2, 3, 3, 4, 5))
+    num_lanes = rng.choice((2, 3, 3, 3, 4))
     configs = tuple(_draw_configs(rng, num_lanes, chosen, kept))
-    leavers = frozenset(range(num_lanes)) - {rng.randrange(num_lanes)} if rng.random() < 0.15 else frozenset[int]()
-    leavers = frozenset(number for number in leavers if rng.random() < 0.6)
+    leavers = frozenset(rng.sample(range(num_lanes), rng.randrange(1, num_lanes)) if rng.random() < 0.2 else ())
     return Program(seed=seed, index=index, chains=chosen, features=kept, configs=configs, leavers=leavers)
+
+
+def _draw_risk(rng: Random, risk: str, seed: int, count: int) -> tuple[list[Chain], list[Part]]:
+    """Draw the risky part of a program: the next of its table."""
+    if risk == "unknown":
+        return [], [draw_unknown(rng, _turn(range(NUM_UNKNOWN), seed, count))]
+    if risk == "state":
+        return [], [_turn((*LOOP_STATE, *PROCESS_STATE), seed, count)]
+    if risk == "feature":
+        return [], [_turn(FEATURES, seed, count)]
+    return [_draw_chain(rng, 1, _turn(GIVEN_PAIRS if risk == "given" else COMPUTED_PAIRS, seed, count))], []
 
 
 def _turn(items: Sequence[Any], seed: int, index: int) -> Any:

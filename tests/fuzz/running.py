@@ -1,4 +1,8 @@
-"""Running a program in three ways: in plain PyTorch, as a study of single trials, and as a study with lanes."""
+"""Running a program in several ways: in plain PyTorch, as studies of single trials and of lanes, with and without pauses.
+
+Every way but the first is a study. In the ways with pauses a search pauses each trial after each epoch and continues the
+trial in a group with other trials; `moved` does that on two worker processes.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,19 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-from tests.fuzz.plain import PlainTrial, train_plain
+from tests.fuzz.pausing import PausingSearch
+from tests.fuzz.plain import PlainTrial, seed_all, train_plain
 from tests.fuzz.programs import Program, write_program
 
 import headwater as hw
+from headwater.errors import AllTrialsFailedError, StudyError
 from headwater.report import Silence
 from headwater.search.listed import ListedSearch
 from headwater.search.problem import Problem
@@ -49,28 +57,71 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to run a program as a study."""
+
+    name: str
+    is_exact: bool
+    """Whether the numbers must be those of plain PyTorch to the last bit."""
+    has_lanes: bool = True
+    has_pauses: bool = False
+    executor: str = "inline"
+    is_measured: bool = False
+    """Whether the study measures how many lanes pay, and may pack groups."""
+
+
+ALONE = Way(name="lanes=1", is_exact=True, has_lanes=False)
+LANES = Way(name="lanes", is_exact=False)
+PAUSED_ALONE = Way(name="paused, lanes=1", is_exact=True, has_lanes=False, has_pauses=True)
+PAUSED = Way(name="paused, lanes", is_exact=False, has_pauses=True)
+MOVED = Way(name="moved", is_exact=False, has_pauses=True, executor="processes")
+MEASURED = Way(name="measured", is_exact=False, is_measured=True)
+WAYS = (ALONE, LANES, PAUSED_ALONE, PAUSED)
+MOVED_EVERY = 23
+"""Programs between two that also run on worker processes, whose start takes seconds."""
+MEASURED_EVERY = 11
+"""Programs between two that also run with measured group sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The trials of a program as one study has left them."""
+
+    trials: tuple[Ended, ...] = ()
+    notes: frozenset[str] = frozenset()
+    """The notes of the trials."""
+    refusal: str = ""
+    """The message of the StudyError that has ended the study, if one has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """What became of the trials of a program in each way, and how many groups the lanes came to."""
+    """The trials of a program in plain PyTorch, and in each way to run it as a study."""
 
     plain: tuple[Ended, ...]
-    alone: tuple[Ended, ...]
-    lanes: tuple[Ended, ...]
-    num_apart: int
+    runs: Mapping[Way, Run]
 
 
-def run_program(program: Program, folder: Path) -> Ways:
-    """Run a program in all ways.
+def choose_ways(program: Program, *, has_pauses: bool = True) -> tuple[Way, ...]:
+    """Return the ways in which a program is run."""
+    measured = (MEASURED,) if program.has_process_state or program.index % MEASURED_EVERY == 0 else ()
+    moved = (MOVED,) if program.has_process_state or program.index % MOVED_EVERY == 0 else ()
+    return tuple(way for way in (*WAYS, *measured, *moved) if has_pauses or not way.has_pauses)
+
+
+def run_program(program: Program, folder: Path, ways: Sequence[Way] = WAYS) -> Ways:
+    """Run a program in these ways.
 
     Raises:
-        Hangs: It computed longer than `MAX_SECONDS`, or did not come to its end.
+        Hangs: The program computed longer than `MAX_SECONDS`, or did not come to its end.
     """
     files = _write_files(program, folder)
     with _limited(MAX_SECONDS), _quiet():
-        plain = _with_module(files, lambda module: _run_plain(module, program))
-        alone = _with_module(files, lambda module: _run_study(module, program, 1))
-        lanes = _with_module(files, lambda module: _run_study(module, program, len(program.configs)))
-    notes = sum(bool(trial.notes) for trial in lanes.trials) if lanes is not None else 0
-    return Ways(plain=plain, alone=_read(alone, program), lanes=_read(lanes, program), num_apart=notes)
+        plain = _with_module(files, partial(_run_plain, program=program))
+        runs = {way: _with_module(files, partial(_run_study, program=program, way=way)) for way in ways}
+    if program.is_seeded_by_study and ALONE in runs:
+        plain = runs[ALONE].trials
+    return Ways(plain=plain, runs=runs)
 
 
 def act_on_program(program: Program, folder: Path, act: Callable[[ModuleType], Any]) -> Any:
@@ -98,10 +149,13 @@ def _with_module(files: Mapping[str, Path], act: Callable[[ModuleType], Any]) ->
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        seed_all(SEED)
         spec.loader.exec_module(module)
+        getattr(module, "set_up", lambda: None)()
         return act(module)
     finally:
         sys.path.remove(folder)
+        torch.autograd.set_detect_anomaly(False)
         for path in files.values():
             if path.stem not in before:
                 sys.modules.pop(path.stem, None)
@@ -119,20 +173,36 @@ def _run_plain(module: ModuleType, program: Program) -> tuple[Ended, ...]:
     return tuple(ended)
 
 
-def _run_study(module: ModuleType, program: Program, num_lanes: int) -> hw.Result:
+def _run_study(module: ModuleType, program: Program, way: Way) -> Run:
     study = hw.Study(
         module.train,
         space=_space_of(module.CONFIGS),
         metric="loss",
-        search=lambda problem: Leaving(module.CONFIGS, problem, program.leavers),
+        search=lambda problem: _open_search(module.CONFIGS, problem, program.leavers, way),
         storage=None,
-        lanes=num_lanes,
-        packing=None,
+        executor=way.executor,
+        devices=None if way.executor == "inline" else 2,
+        allocation="fifo",
+        lanes="auto" if way.is_measured else len(module.CONFIGS) if way.has_lanes else 1,
+        packing="cost" if way.is_measured else None,
         seed=SEED,
         save_every=None,
         device="cpu",
     )
-    return study.run(len(module.CONFIGS), watcher=Silence())
+    try:
+        result = study.run(len(module.CONFIGS), watcher=Silence())
+    except AllTrialsFailedError as error:
+        result = error.result
+    except StudyError as error:
+        return Run(refusal=str(error))
+    notes = frozenset(note for trial in result.trials for note in trial.notes)
+    return Run(trials=_read(result), notes=notes)
+
+
+def _open_search(
+    configs: Sequence[Mapping[str, Any]], problem: Problem, leavers: frozenset[int], way: Way
+) -> Leaving | PausingSearch:
+    return PausingSearch(configs, leavers) if way.has_pauses else Leaving(configs, problem, leavers)
 
 
 def _space_of(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -164,7 +234,7 @@ class Leaving:
         return Decision.STOP if report.number in self._leavers else Decision.CONTINUE
 
 
-def _read(result: hw.Result, program: Program) -> tuple[Ended, ...]:
+def _read(result: hw.Result) -> tuple[Ended, ...]:
     ended = []
     for trial in result.trials:
         history = tuple((report.epoch, report.metrics) for report in trial.history)
@@ -207,13 +277,14 @@ def _limited(seconds: float) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Compute in double precision, and keep prints, warnings and what threads raise to the program."""
-    dtype, hook = torch.get_default_dtype(), threading.excepthook
+    dtype, hook, has_mkldnn = torch.get_default_dtype(), threading.excepthook, torch.backends.mkldnn.enabled
     torch.set_default_dtype(torch.float64)
     threading.excepthook = lambda _: None
     try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), np.errstate():
             warnings.simplefilter("ignore")
             yield
     finally:
         threading.excepthook = hook
+        torch.backends.mkldnn.enabled = has_mkldnn
         torch.set_default_dtype(dtype)

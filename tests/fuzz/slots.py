@@ -20,10 +20,11 @@ def train(trial):
     @count
     for epoch in count:
         total = 0.0
+        @begun
         model.train()
         for a, b in loader:
             @batch
-            optimizer.zero_grad()
+            @zeroed
             out = model(a)
             @forward
             loss = F.mse_loss(out, b)
@@ -42,7 +43,8 @@ def train(trial):
 DEFAULTS = {
     "model": "model = trial.prepare_model(nn.Sequential(nn.Linear(4, hidden), activation(), nn.Linear(hidden, 1)))",
     "optimizer": "optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=rate, **options)",
-    "count": "count = trial.epochs(2)",
+    "count": "count = trial.epochs(3)",
+    "zeroed": "optimizer.zero_grad()",
     "backward": "loss.backward()",
     "step": "optimizer.step()",
 }
@@ -59,6 +61,8 @@ class Part:
     """By place; `top` is outside of the function. `$r` is the number it works with, `$n` is unique in the program."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Hyperparameters of its own: expressions of their values, separated by bars."""
+    is_seeded_by_study: bool = False
+    """Whether it draws random numbers while examples are loaded, which are seeded in a way of Headwater's own."""
 
     @property
     def claims(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fuzz.comparing import compare_ways
 from tests.fuzz.programs import Program
-from tests.fuzz.running import run_program
+from tests.fuzz.running import ALONE, LANES, run_program
 from tests.fuzz.side_effects import SIDE_EFFECTS
 from tests.fuzz.slots import Part
 
@@ -22,6 +22,6 @@ def test_every_trial_gets_its_own_numbers(feature: Part, tmp_path: Path) -> None
         for place, rate in enumerate(RATES)
     )
     program = Program(seed=0, index=0, chains=(), features=(feature,), configs=configs, leavers=frozenset())
-    ways = run_program(program, tmp_path)
+    ways = run_program(program, tmp_path, [ALONE, LANES])
     assert [trial.note for trial in ways.plain] == [""] * len(configs)
     assert compare_ways(ways) == []

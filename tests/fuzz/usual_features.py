@@ -117,9 +117,9 @@ USUAL = (
             scheduler = trial.prepare_scheduler("ExponentialLR", optimizer, gamma=config["gamma"])
         """, ended="if scheduler is not None:\n    scheduler.step()"),
     _choice("T_max", {"t": "2 | 4"}, scheduler='scheduler = trial.prepare_scheduler("CosineAnnealingLR", optimizer, T_max=config["t"])', stepped="scheduler.step()"),
-    _choice("one cycle", {}, scheduler='scheduler = trial.prepare_scheduler("OneCycleLR", optimizer, max_lr=rate, total_steps=4)', stepped="scheduler.step()"),
+    _choice("one cycle", {}, scheduler='scheduler = trial.prepare_scheduler("OneCycleLR", optimizer, max_lr=rate, total_steps=6)', stepped="scheduler.step()"),
     _choice("warm-up", {"warm": "1 | 2"}, scheduler='scheduler = trial.prepare_scheduler("LinearLR", optimizer, start_factor=0.1, total_iters=config["warm"])', stepped="scheduler.step()"),
-    _choice("own range of epochs", {}, count="count = range(2)"),
+    _choice("own range of epochs", {}, count="count = range(3)"),
     _choice("validation loader", {}, prepared="valid = trial.prepare_data_loader(DATA, batch_size=3)", ended="""
         model.eval()
         with torch.no_grad():
