@@ -2,12 +2,14 @@
 
 Run `python benchmarks/loops.py` (about half an hour), or with `--only mnist vae` for some of them. Each loop of
 `benchmarks/loop_scripts` trains in processes of its own: six trials with `lanes=1` and `lanes=6` in double precision,
-whose reports are compared, then 24 trials with `lanes=1`, `lanes=24` and `lanes="auto"` in single precision, whose
-CPU time is. The table goes to standard output as Markdown.
+whose reports are compared, the same with a pause after every epoch, then 24 trials with `lanes=1`, `lanes=24` and
+`lanes="auto"` in single precision, whose CPU time is. The table goes to standard output as Markdown.
 
 In pieces: `--rows FILE` adds what each loop gave to a file and passes over those that it has, and `--seconds 180`
 begins no loop later than that; started again and again, the same command comes to the end, and then prints the table.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
@@ -19,12 +21,15 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
 import warnings
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,32 +43,83 @@ from measuring import heading
 
 import headwater as hw
 from headwater.report import Silence
+from headwater.search.problem import Problem
+from headwater.space import Config
+from headwater.trials import Decision, Report, Segment, Status
 
-MODULES = ("images", "sequences", "generative", "measured", "recorded", "methods", "schedules")
-NUM_COMPARED, NUM_TRIALS = 6, 24
+MODULES = (
+    "images", "sequences", "generative", "measured", "recorded", "methods", "schedules",
+    "agents", "pairs", "translation",
+)  # fmt: skip
+NUM_COMPARED, NUM_TRIALS, NUM_LANES_PAUSED = 6, 24, 4
 SAME = 1e-8
 """How far a number may be from that of a single trial, in double precision, relative to the larger."""
 HALF_PRECISE = {"autocast_scaler": 1e-2}
 """Loops that compute in bfloat16 whatever the default is."""
 MOST_S = 300
+RESTART = re.compile("from (its|the) beginning")
+"""Finds the note of a study on trials that cannot be continued."""
 
 EXPLANATION = f"""\
 *runs*: how many of {NUM_COMPARED} trials completed in a group. *fused*: whether all of them trained to their end in one
-group; else the first note. *difference*: the largest between what a trial reports in a group and alone, relative, in
-double precision. *fused CPU* and *auto CPU*: CPU time of a study of {NUM_TRIALS} trials with `lanes={NUM_TRIALS}` and
-with `lanes="auto"`, measuring included, divided by that with `lanes=1`: below 1, they take less.
+group; else the first note. *difference*: the largest between a report of a trial in a group and alone, relative, in
+double precision. *paused*: the same difference where every trial pauses after each epoch and groups are formed anew,
+with one lane and with {NUM_LANES_PAUSED}; "restarts" where the study says that a state cannot be continued. *fused CPU*
+and *auto CPU*: CPU time of a study of {NUM_TRIALS} trials with `lanes={NUM_TRIALS}` and with `lanes="auto"`, measuring
+included, divided by that with `lanes=1`: below 1, they take less.
 """
 
 
 @dataclass(frozen=True)
+class EveryEpoch:
+    """A search that pauses every trial after each epoch, and proposes the trials in another order for the next."""
+
+    configs: Sequence[Config]
+
+    def __call__(self, problem: Problem) -> EveryEpochSearch:
+        """Build the searcher."""
+        return EveryEpochSearch(self.configs)
+
+
+class EveryEpochSearch:
+    """Proposes the next epoch of all trials once the last epoch of all has ended."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        self._next = deque(Segment(number=number, config=config, until=1) for number, config in enumerate(configs))
+        self._under_way: dict[int, Segment] = {}
+        self._paused: list[Segment] = []
+
+    def propose(self, count: int) -> Sequence[Segment]:
+        """Return the next epoch of trials."""
+        if not self._next and not self._under_way:
+            self._next.extend(sorted(self._paused, key=lambda segment: segment.number))
+            self._next.rotate(self._next[0].until or 0 if self._next else 0)
+            self._paused = []
+        segments = [self._next.popleft() for _ in range(min(count, len(self._next)))]
+        self._under_way |= {segment.number: segment for segment in segments}
+        return segments
+
+    def observe(self, report: Report) -> Decision:
+        """Let every trial reach the end of its epoch."""
+        return Decision.CONTINUE
+
+    def finish(self, number: int, status: Status) -> None:
+        """Propose a paused trial again."""
+        segment = self._under_way.pop(number)
+        if status is Status.PAUSED:
+            self._paused.append(replace(segment, until=(segment.until or 0) + 1))
+
+
+@dataclass(frozen=True)
 class Run:
-    """What became of one study."""
+    """Result of one study."""
 
     statuses: tuple[str, ...]
     history: tuple[Any, ...]
     notes: tuple[str, ...]
     seconds: float
     error: str = ""
+    configs: tuple[Any, ...] = ()
 
 
 def names() -> list[str]:
@@ -81,11 +137,11 @@ def _loops() -> Any:
     return importlib.import_module("loop_scripts.catalogue").LOOPS
 
 
-def run(name: str, lanes: Any, num_trials: int, *, double: bool, seed: int = 0) -> Run:
-    """Train a loop in a process of its own."""
+def run(name: str, lanes: Any, num_trials: int, *, double: bool, paused_configs: Sequence[Any] = ()) -> Run:
+    """Train a loop in a process of its own; trials of the given configurations pause after every epoch."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_run, args=(theirs, name, lanes, num_trials, double, seed))
+    child = context.Process(target=_run, args=(theirs, name, lanes, num_trials, double, paused_configs))
     child.start()
     theirs.close()
     answer = Run((), (), (), math.nan, "took too long")
@@ -100,7 +156,7 @@ def run(name: str, lanes: Any, num_trials: int, *, double: bool, seed: int = 0) 
     return answer
 
 
-def _run(pipe: Any, name: str, lanes: Any, num_trials: int, double: bool, seed: int) -> None:
+def _run(pipe: Any, name: str, lanes: Any, num_trials: int, double: bool, paused_configs: Sequence[Any]) -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     warnings.simplefilter("ignore")
@@ -109,8 +165,8 @@ def _run(pipe: Any, name: str, lanes: Any, num_trials: int, double: bool, seed: 
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(Path(os.devnull).open("w")):
             loop = next(each for each in _loops() if each.name == name)
             study = hw.Study(
-                loop.train, space=loop.space, metric=loop.metric, mode=loop.mode, storage=None, lanes=lanes, seed=seed,
-                executor="inline",
+                loop.train, space=loop.space, metric=loop.metric, mode=loop.mode, storage=None, lanes=lanes,
+                executor="inline", search=EveryEpoch(paused_configs) if paused_configs else "random",
             )  # fmt: skip
             gc.collect()
             begin = time.process_time()
@@ -123,6 +179,7 @@ def _run(pipe: Any, name: str, lanes: Any, num_trials: int, double: bool, seed: 
                 tuple(note for trial in result.trials for note in trial.notes),
                 seconds,
                 next((trial.error for trial in result.trials if trial.error), ""),
+                tuple(dict(trial.config) for trial in result.trials),
             )
         )
     except BaseException:  # the parent is told
@@ -152,7 +209,7 @@ def _distance(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """What one loop gave."""
+    """Results of one loop."""
 
     name: str
     num_done: int
@@ -161,18 +218,22 @@ class Row:
     why: str
     """Why it did not fuse."""
     difference: float
+    paused: float = math.nan
+    restarts: bool = False
+    """Whether the study said that a paused trial is trained again from its beginning."""
     fused_cost: float = math.nan
     auto_cost: float = math.nan
 
     @property
     def differs(self) -> bool:
         """Whether a number is not that of a single trial."""
-        return self.difference > HALF_PRECISE.get(self.name, SAME)
+        return max(self.difference, self.paused) > HALF_PRECISE.get(self.name, SAME)
 
     def __str__(self) -> str:
         shown = "yes" if self.fused else self.why.replace("|", "\\|")
         costs = " | ".join("" if math.isnan(cost) else f"{cost:.2f}" for cost in (self.fused_cost, self.auto_cost))
-        return f"| {self.name} | {self.num_done} | {shown} | {self.difference:.1e} | {costs} |"
+        paused = f"{self.paused:.1e}{', restarts' if self.restarts else ''}"
+        return f"| {self.name} | {self.num_done} | {shown} | {self.difference:.1e} | {paused} | {costs} |"
 
 
 def main() -> None:
@@ -220,8 +281,8 @@ def show_table(rows: list[Row]) -> None:
     """Print all as Markdown, and what they come to."""
     print(heading("Loops as people bring them"))
     print(EXPLANATION)
-    print("| loop | runs | fused | difference | fused CPU | auto CPU |")
-    print("|---|---|---|---|---|---|")
+    print("| loop | runs | fused | difference | paused | fused CPU | auto CPU |")
+    print("|---|---|---|---|---|---|---|")
     print(*rows, sep="\n")
     num_runs, num_fused, num_differing = (sum(getattr(r, name) for r in rows) for name in ("runs", "fused", "differs"))
     print(f"\n{num_runs} of {len(rows)} run, {num_fused} fuse, {num_differing} differ.")
@@ -237,13 +298,20 @@ def try_loop(name: str, options: argparse.Namespace) -> Row:
     together = run(name, NUM_COMPARED, NUM_COMPARED, double=True)
     num_done = sum(status == "completed" for status in together.statuses)
     runs = num_done == NUM_COMPARED and not alone.error
+    breaks = [
+        run(name, lanes, NUM_COMPARED, double=True, paused_configs=alone.configs) for lanes in (1, NUM_LANES_PAUSED)
+    ]
+    paused = max(difference(alone, each) for each in breaks)
+    restarts = any(RESTART.search(note) for each in breaks for note in each.notes)
     costs = () if options.no_cost else measure_costs(name, options.repeat)
     why = together.notes[0] if together.notes else (together.error.rstrip().splitlines() or ["?"])[-1]
     if options.explain:
-        for text in (alone.error, together.error, *dict.fromkeys(together.notes)):
+        errors = (each.error for each in (alone, together, *breaks))
+        for text in (*errors, *dict.fromkeys(note for each in (together, *breaks) for note in each.notes)):
             if text:
                 print(text, file=sys.stderr)
-    return Row(name, num_done, runs, runs and not together.notes, why, difference(alone, together), *costs)
+    fused, apart = runs and not together.notes, difference(alone, together)
+    return Row(name, num_done, runs, fused, why, apart, paused, restarts, *costs)
 
 
 def measure_costs(name: str, num_times: int) -> tuple[float, float]:

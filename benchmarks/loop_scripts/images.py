@@ -2,9 +2,11 @@
 
 import copy
 import os
+import shutil
 import tempfile
 import time
 from enum import Enum
+from types import SimpleNamespace
 
 import torch
 import torch.nn as nn
@@ -279,3 +281,106 @@ def transfer_learning_deepcopy(trial):
     time_elapsed = time.time() - since
     print(f"Training complete in {time_elapsed // 60:.0f}m {time_elapsed % 60:.0f}s")
     model.load_state_dict(best_model_wts)
+
+
+best_acc1 = 0
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(4)
+        self.conv2 = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.relu(x + self.bn2(self.conv2(x)), inplace=True)
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+
+
+def train_one_epoch(train_loader, model, criterion, optimizer, epoch, args):
+    batch_time = AverageMeter("Time", ":6.3f")
+    losses = AverageMeter("Loss", ":.4e")
+    top1 = AverageMeter("Acc@1", ":6.2f")
+    progress = ProgressMeter(len(train_loader), [batch_time, losses, top1], prefix="Epoch: [{}]".format(epoch))
+    model.train()
+    end = time.time()
+    for i, (images, target) in enumerate(train_loader):
+        output = model(images)
+        loss = criterion(output, target)
+        acc1, _ = accuracy(output, target, topk=(1, 3))
+        losses.update(loss.item(), images.size(0))
+        top1.update(acc1[0], images.size(0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        batch_time.update(time.time() - end)
+        end = time.time()
+        if i % args.print_freq == 0:
+            progress.display(i + 1)
+    return losses.avg
+
+
+def validate(val_loader, model, criterion, args):
+    losses = AverageMeter("Loss", ":.4e", Summary.NONE)
+    top1 = AverageMeter("Acc@1", ":6.2f", Summary.AVERAGE)
+    progress = ProgressMeter(len(val_loader), [losses, top1], prefix="Test: ")
+    model.eval()
+    with torch.no_grad():
+        for i, (images, target) in enumerate(val_loader):
+            output = model(images)
+            loss = criterion(output, target)
+            acc1, _ = accuracy(output, target, topk=(1, 3))
+            losses.update(loss.item(), images.size(0))
+            top1.update(acc1[0], images.size(0))
+            if i % args.print_freq == 0:
+                progress.display(i + 1)
+    progress.display_summary()
+    return top1.avg
+
+
+def copy_checkpoint(state, is_best, filename):
+    torch.save(state, filename)
+    if is_best:
+        shutil.copyfile(filename, os.path.join(os.path.dirname(filename), "model_best.pth.tar"))
+
+
+def adjust_learning_rate(optimizer, epoch, args):
+    lr = args.lr * (0.1 ** (epoch // 2))
+    for param_group in optimizer.param_groups:
+        param_group["lr"] = lr
+
+
+def main_worker(trial, args):
+    global best_acc1
+    model = trial.prepare_model(Residual())
+    criterion = nn.CrossEntropyLoss()
+    optimizer = trial.prepare_optimizer(
+        torch.optim.SGD, model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay
+    )
+    train_loader = trial.prepare_data_loader(train_set, batch_size=args.batch_size, shuffle=True)
+    val_loader = trial.prepare_data_loader(test_set, batch_size=args.batch_size)
+    folder = tempfile.mkdtemp()
+    for epoch in trial.epochs(args.epochs):
+        adjust_learning_rate(optimizer, epoch, args)
+        loss = train_one_epoch(train_loader, model, criterion, optimizer, epoch, args)
+        acc1 = validate(val_loader, model, criterion, args)
+        is_best = acc1 > best_acc1
+        best_acc1 = max(acc1, best_acc1)
+        state = {
+            "epoch": epoch + 1,
+            "state_dict": model.state_dict(),
+            "best_acc1": best_acc1,
+            "optimizer": optimizer.state_dict(),
+        }
+        copy_checkpoint(state, is_best, os.path.join(folder, "checkpoint.pth.tar"))
+        trial.report(best_acc1=best_acc1, acc1=acc1, loss=loss)
+
+
+@loop("best_acc1", "max", weight_decay=hw.loguniform(1e-5, 1e-2))
+def imagenet_main(trial):
+    args = SimpleNamespace(epochs=4, batch_size=64, momentum=0.9, print_freq=1, **trial.config)
+    main_worker(trial, args)
