@@ -156,7 +156,7 @@ def test_a_target_under_way_at_the_deadline_is_cut_at_its_next_report_and_gone_o
     assert "the target was cut after" in cut.ended_early
     assert "the time budget of 20 s is used up" in cut.ended_early
     assert cut.load_best_model() is not None
-    result = run(study, clock, None, None, is_new=False)
+    result = run(slow, clock, None, None, is_new=False)
     assert result.target is not None
     assert result.target.epochs == NUM_EPOCHS
     assert result.target.history[0] == cut.target.history[0]
@@ -168,8 +168,8 @@ def test_a_resumed_target_needs_only_what_it_lacks(tmp_path: Path) -> None:
     slow = replace(study, train=delay_epochs(study, clock, 3.0))
     cut = run(slow, clock, 20, num_trials=1)
     assert cut.target is not None
-    left_s = (NUM_EPOCHS - cut.target.epochs) * TARGET_EPOCH_S
-    result = run(study, clock, left_s + 3, None, is_new=False)
+    left_s = (NUM_EPOCHS - cut.target.epochs) * (TARGET_EPOCH_S + 3.0)
+    result = run(slow, clock, left_s + 3, None, is_new=False)
     assert result.target is not None
     assert result.target.status is Status.COMPLETED
 

@@ -23,7 +23,16 @@ PAGES = [
     *(ROOT / "benchmarks").glob("*.md"),
 ]
 PUBLIC = ("headwater", "headwater.space", "headwater.search", "headwater.execute")
-NOT_FOR_USERS = {"finish", "finish_lanes", "foresee_steps", "take_answer", "take_attributes"}
+NOT_FOR_USERS = {
+    "close",
+    "finish",
+    "finish_lanes",
+    "foresee_steps",
+    "next_epoch",
+    "settle",
+    "take_answer",
+    "take_attributes",
+}
 """What a trial offers to the package alone."""
 
 
