@@ -150,12 +150,12 @@ class Reach:
 def find_patches() -> Iterator[tuple[Place, object]]:
     """Yield the functions and classes of the user that stand in modules or classes of installed libraries."""
     for name, module in [*sys.modules.items()]:
-        root = name.partition(".")[0]
         space = getattr(module, "__dict__", {})
-        if root in sys.stdlib_module_names or root == "headwater" or is_users_module(space) or name == "__main__":
+        file = space.get("__file__")
+        if name.partition(".")[0] == "headwater" or not file or not is_library(file):
             continue
         for key, value in [*space.items()]:
-            if _is_users_own(value) and is_library(space.get("__file__")) and space.get("__file__"):
+            if _is_users_own(value):
                 yield Place(space, (key,)), value
             elif issubclass(type(value), type) and vars(value).get("__module__") == name:
                 for member, part in [*vars(value).items()]:
