@@ -32,7 +32,7 @@ from headwater.trials import (
     Watcher,
 )
 
-DEVICES = (Device(name="cpu:0"), Device(name="cpu:1"))
+DEVICES = (Device(name="cpu:0"), Device(name="cpu:1"), Device(name="cpu:2"))
 NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
 
 
@@ -41,7 +41,7 @@ def never_called(trial: hw.Trial) -> None:
 
 
 class ConductedStudy:
-    """A study in memory with two devices, of which nothing trains but by word."""
+    """A study in memory in which nothing trains but by word. It knows of two devices; a test may offer a third."""
 
     def __init__(
         self, num_trials: int = 4, limits: Limits | None = None, watcher: Watcher | None = None, **settings: Any
@@ -57,7 +57,7 @@ class ConductedStudy:
                 **settings,
             },
         )
-        run = RunSettings(num_devices=len(DEVICES), watcher=watcher or Silence())
+        run = RunSettings(num_devices=2, watcher=watcher or Silence())
         self.opened = OpenStudy(study, limits or Limits(num_trials=num_trials), run, is_new=True)
         self.conductor = self.opened.conductor
         self.conductor.begin()

@@ -44,8 +44,10 @@ def test_every_idle_device_gets_a_group_until_there_is_none() -> None:
     assert numbers_of(first) == [(0, 1), (2, 3)]
     assert [placement.devices for placement in first] == [("cpu:0",), ("cpu:1",)]
     assert first[0].key != first[1].key
-    assert study.place() != []
-    assert study.place() == []
+    study.train(first[0])
+    assert numbers_of(study.place("cpu:0")) == [(4, 5)]
+    study.train(first[1])
+    assert study.place("cpu:1") == []
     assert study.conductor.is_running
     assert not study.conductor.waiting.num_lanes
 
@@ -116,15 +118,16 @@ def test_trials_of_rungs_pause_with_their_states_saved_and_go_on_from_them() -> 
 
 def test_a_trial_whose_state_is_still_being_saved_waits_for_it() -> None:
     study = ConductedStudy(num_trials=3, search="asha", max_epochs=9, lanes=1)
-    placements = [*study.place(), *study.place("cpu:0")]
+    placements = study.place("cpu:0", "cpu:1", "cpu:2")
     for placement, loss in zip(placements, (0.0, 1.0, 2.0), strict=True):
         study.start(placement, 9)
         study.report(placement, 1, {placement.groups[0].key: loss})
     for placement in placements[1:]:
         study.save(placement, placement.groups[0].numbers, 1)
-    assert study.place() == []
+        study.end(placement)
+    assert study.place("cpu:1", "cpu:2") == []
     study.save(placements[0], (0,), 1)
-    assert numbers_of(study.place()) == [(0,)]
+    assert numbers_of(study.place("cpu:1", "cpu:2")) == [(0,)]
 
 
 def test_the_best_trial_that_has_ended_is_kept() -> None:
