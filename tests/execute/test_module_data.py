@@ -277,3 +277,20 @@ def test_sets_have_the_same_order_in_all_workers(tmp_path: Path, monkeypatch: py
         assert call(lambda: list(map(str, {"one", "two", "three", "four"}))) == call_other(
             lambda: list(map(str, {"one", "two", "three", "four"}))
         )
+
+
+def test_named_tuples_and_data_classes_of_libraries_are_no_patches_of_the_user(tmp_path: Path) -> None:
+    script = "\n".join(
+        [
+            "import json, pytest, ray, torch",
+            "from headwater.execute.reached import find_patches",
+            "print(sorted(str(place.path) for place, _ in find_patches()))",
+            "def dumps(value): return 'patched'",
+            "json.dumps = torch.nn.Linear.extra_repr = dumps",
+            "print(sorted(str(place.path) for place, _ in find_patches()))",
+        ]
+    )
+    (tmp_path / "script.py").write_text(script)
+    before, after = run_python("script.py", folder=tmp_path).splitlines()
+    assert before == "[]"
+    assert ast.literal_eval(after) == ["('dumps',)", "('extra_repr',)"]
