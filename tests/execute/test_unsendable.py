@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
@@ -28,6 +29,12 @@ def use_global() -> object:
     return LOCK
 
 
+def move_to_script(function: Callable[[], object]) -> FunctionType:
+    """Return a function as a script would hold it: no process can import it again."""
+    assert isinstance(function, FunctionType)
+    return FunctionType(function.__code__, {**function.__globals__, "__name__": "script"})
+
+
 def count_up() -> Iterator[int]:
     yield 1
 
@@ -39,7 +46,10 @@ def enclose(held: object) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (use_global, "use_global cannot be sent to another process: global 'LOCK', is of type lock (cannot pickle"),
+        (
+            move_to_script(use_global),
+            "use_global cannot be sent to another process: global 'LOCK', is of type lock (cannot pickle",
+        ),
         (enclose(count_up()), "variable 'held' of the enclosing function, is of type generator (cannot pickle"),
         (Holder(LOCK).train, "its object, attribute 'parts', item 'held', item 1, is of type lock"),
         (enclose(torch.zeros(2, device="meta").untyped_storage()), "tensor on meta stays in this process"),
