@@ -7,6 +7,7 @@ import random
 from collections import Counter, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache, singledispatch
 from types import SimpleNamespace
 from typing import Any
 
@@ -651,6 +652,65 @@ def rows_of_a_weight(trial: Trial) -> None:
         trial.report(loss=loss, first=rows[0].detach().sum().item())
 
 
+class Cached:
+    """Keeps state in its class: entries of a cache, and defaults of arguments."""
+
+    count = 0
+
+    @lru_cache  # noqa: B019 - the state in question
+    def number(self, key: int) -> int:
+        type(self).count += 1
+        return self.count
+
+    @cached_property
+    def first(self) -> int:
+        type(self).count += 1
+        return self.count
+
+    @torch.no_grad()
+    def add(self, value: float, seen: list[float] = []) -> float:  # noqa: B006 - the state in question
+        seen.append(value)
+        return sum(seen)
+
+
+def defaults_and_attributes_of_a_class(trial: Trial) -> None:
+    class Counter(Cached):
+        count = 3
+
+    counter = Counter()
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=counter.add(epoch), first=counter.first if epoch else 0)
+
+
+def cache_cleared_after_each_epoch(trial: Trial) -> None:
+    numbers = list(range(20))
+
+    @cache
+    def draw(key: str) -> int:
+        return numbers.pop()
+
+    for _ in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=draw("one") + draw("one"))
+        draw.cache_clear()
+
+
+def single_dispatch(trial: Trial) -> None:
+    seen: list[float] = []
+
+    @singledispatch
+    def total(value: Any) -> float:
+        seen.append(value)
+        return sum(seen)
+
+    @total.register
+    def _(value: int) -> float:
+        seen.append(2 * value)
+        return sum(seen)
+
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=total(epoch) + total(0.5))
+
+
 CONTINUED: tuple[Callable[[Trial], None], ...] = (
     best_so_far, best_updated_after_the_report, namespaces, optimizer_within_an_optimizer,
     scheduler_on_an_optimizer_within_an_optimizer, patience, running_average, kept_state_dict,
@@ -661,6 +721,7 @@ CONTINUED: tuple[Callable[[Trial], None], ...] = (
     accumulated_gradients, stays_in_evaluation, unfrozen_on_the_way, attribute_of_the_model, data_read_in_set_up,
     plain_loader, recurrent,
     state_of_a_data_set, default_of_a_keyword, structured_array, view_of_a_tensor_deep_inside,
+    defaults_and_attributes_of_a_class, cache_cleared_after_each_epoch, single_dispatch,
 )  # fmt: skip
 """Functions that go on from a checkpoint."""
 
@@ -703,8 +764,38 @@ def without_epochs(trial: Trial) -> None:
         trial.report(loss=step(model, optimizer))
 
 
+def result_in_a_cache(trial: Trial) -> None:
+    @lru_cache
+    def seen(key: str) -> list[int]:
+        return []
+
+    seen("epochs")
+    for epoch in trial.epochs(NUM_EPOCHS):
+        seen("epochs").append(epoch)
+        trial.report(loss=sum(seen("epochs")))
+
+
+numbers = list(range(20))
+
+
+@cache
+def draw_number(key: int) -> int:
+    return numbers.pop()
+
+
+def global_cache(trial: Trial) -> None:
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=draw_number(epoch // 2))
+
+
+def cached_method(trial: Trial) -> None:
+    cached = Cached()
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=cached.number(epoch // 2))
+
+
 RESTARTED: tuple[Callable[[Trial], None], ...] = (
-    kept_gradient, rows_of_a_weight,
+    kept_gradient, rows_of_a_weight, global_cache, cached_method, result_in_a_cache,
     kept_iterator, generator_in_the_middle, counted_by_enumerate, in_a_comprehension, without_epochs,
 )  # fmt: skip
 """Functions that cannot go on from a checkpoint, and are trained again from their beginning."""

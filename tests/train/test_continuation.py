@@ -221,6 +221,29 @@ def test_globals_are_put_back_after_lanes_have_parted() -> None:
     assert run_alone(train, CONFIGS[1]).history(0) == [1.0, 2.0, 3.0]
 
 
+def test_a_cache_with_new_entries_is_named_with_its_line_and_the_way_out() -> None:
+    (trial,) = train_with_pauses(loops.global_cache, CONFIGS[:1])
+    line = loops.draw_number.__wrapped__.__code__.co_firstlineno
+    assert f"`draw_number` of {loops.__name__} is a cached function (continued_loops.py:{line})" in trial.obstacle
+    assert "call its cache_clear()" in trial.obstacle
+
+
+def test_every_trial_finds_a_cache_of_the_module_empty() -> None:
+    found = [run_alone(loops.global_cache, CONFIGS[0]).history(0) for _ in range(2)]
+    assert found[0] == found[1]
+    assert loops.draw_number.cache_info().currsize == 0
+
+
+def test_a_cache_of_the_module_that_was_filled_before_is_refused_where_it_gets_entries() -> None:
+    loops.draw_number(-1)
+    try:
+        with pytest.raises(StudyError, match=r"`draw_number`.* call its cache_clear\(\) before the study"):
+            run_alone(loops.global_cache, CONFIGS[0])
+    finally:
+        loops.draw_number.cache_clear()
+        loops.numbers[:] = range(20)
+
+
 big = torch.zeros(1 << 18, dtype=torch.float64)
 
 

@@ -14,6 +14,7 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from headwater.errors import StudyError
-from headwater.fuse.users_code import is_users_module
+from headwater.fuse.users_code import find_functions, is_users_module
 from headwater.train.lane_values import LaneValues, find_grad_storages
 from headwater.train.loop_frames import LoopFrames
 from headwater.train.snapshot import (
@@ -47,6 +48,7 @@ WAY_OUT = (
     "declare it by trial.keep(name=value) if it has state_dict and load_state_dict, or prepare it by "
     "trial.prepare_model, prepare_optimizer, prepare_scheduler or prepare_data_loader"
 )
+CLEARING = "call its cache_clear() before the loop and at the end of each epoch, or drop the decorator"
 _BUILTIN: dict[type, str] = {
     list: "list", dict: "dict", set: "set", deque: "deque", OrderedDict: "OrderedDict", defaultdict: "defaultdict",
     Counter: "Counter", Tensor: "tensor", nn.Parameter: "parameter", np.ndarray: "array",
@@ -491,6 +493,10 @@ class _Encoder:
 
     def _encode_change(self, node: Node, now: Content) -> dict[str, Any]:
         kind, path = node.kind, node.path
+        if kind is Kind.CACHE:
+            code = find_functions(node.thing, in_globals=False)[0].__code__
+            line = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+            raise NotCarriableError(path, f"is a cached function ({line}), whose entries cannot be saved", CLEARING)
         if kind is Kind.UNKNOWN or kind is Kind.STUCK:
             raise NotCarriableError(
                 path, f"is a {type(node.thing).__name__} that has changed, and of no kind that can be saved"

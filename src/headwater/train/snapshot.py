@@ -6,6 +6,7 @@ identity, so that its content can be compared with the present one, or be put ba
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import io
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -39,7 +40,7 @@ from torch import Tensor
 from headwater.fuse.apart import is_per_lane
 from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import same
-from headwater.fuse.users_code import is_library, is_users_module
+from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
 
 LITERALS = frozenset({type(None), bool, int, float, str})
 """Values that a checkpoint holds as they are."""
@@ -48,8 +49,10 @@ VALUES = LITERALS | {complex, bytes, range, slice, torch.dtype, torch.device, to
 _CONSTANTS: tuple[Any, ...] = (
     FunctionType, MethodType, partial, frozenset, BuiltinFunctionType, ModuleType, PurePath, Enum, logging.Logger,
     MappingProxyType, torch.layout, torch.memory_format, type(torch.finfo(torch.float32)), type(torch.ops),
-    weakref.ref,
+    weakref.ref, staticmethod, classmethod, property,
 )  # fmt: skip
+_CACHED = type(lru_cache(len))
+_METHODS = (FunctionType, staticmethod, classmethod, property, _CACHED)
 _OUTPUTS = ("tqdm", "logging", "tensorboard", "torch.utils.tensorboard", "tensorboardX", "wandb", "mlflow", "trackio")
 """Packages whose objects only show or record something, and are made anew by the function."""
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
@@ -74,6 +77,7 @@ class Kind(Enum):
     OBJECT = "object"
     CLASS = "class"
     CELL = "cell"
+    CACHE = "cache"
     TENSOR = "tensor"
     WEIGHT = "weight"
     ARRAY = "array"
@@ -179,11 +183,9 @@ def classify(thing: Any) -> Kind:
     if isinstance(thing, CellType):
         return Kind.CELL
     module = type(thing).__module__
-    if isinstance(thing, (FunctionType, MethodType, partial, frozenset, *_CONSTANTS)) or module.startswith(
-        "headwater."
-    ):
-        return Kind.CONSTANT
-    if module.startswith(_OUTPUTS):
+    if isinstance(thing, _CACHED):
+        return Kind.CACHE if find_functions(thing, in_globals=False) else Kind.CONSTANT
+    if isinstance(thing, _CONSTANTS) or module.startswith(("headwater.", *_OUTPUTS)):
         return Kind.CONSTANT
     return _classify_object(thing)
 
@@ -233,6 +235,21 @@ def _read_cell(thing: Any) -> Content:
         return Content([])
 
 
+def _read_cache(thing: Any) -> Content:
+    """Read the entries of a cached function, in their order, where the garbage collector finds them; and its counts."""
+    held = gc.get_referents(thing)
+    pairs = [pair for part in held if type(part) is dict for pair in part.items()]
+    entries = [pair for pair in pairs if type(pair[1]).__name__ != "_lru_list_elem"]  # whose results are in `held`
+    return Content([*(part for part in held if type(part) is not dict), *entries], {"info": thing.cache_info()})
+
+
+def _empty_cache(thing: Any, content: Content) -> bool:
+    """Remove the entries of a cached function if it has others than before; tell whether it has the same then."""
+    if not _same_items(_read_cache(thing).items, content.items):
+        thing.cache_clear()
+    return _same_items(_read_cache(thing).items, content.items)
+
+
 def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, Any]]:
     """Yield the objects that an object holds, with their place in it."""
     if kind is Kind.DICT:
@@ -240,10 +257,14 @@ def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, An
             yield f".key{place}", key
             yield f"[{key!r}]" if type(key) in LITERALS else f"[{place}]", value
         yield "?", getattr(thing, "default_factory", None)
-    elif kind in (Kind.LIST, Kind.CELL):
+    elif kind in (Kind.LIST, Kind.CELL, Kind.CACHE):
         yield from ((f"[{place}]", item) for place, item in enumerate(content.items))
     elif kind is Kind.CONSTANT:
         yield from _held_by_constant(thing)
+    elif kind is Kind.CLASS:
+        yield from ((f".{name}", part) for name, part in vars(thing).items() if isinstance(part, _METHODS))
+    elif kind is Kind.OBJECT:
+        yield ".__class__", type(thing)
     for name, value in (content.attributes or {}).items():
         yield f".{name}", value
 
@@ -255,11 +276,10 @@ def _held_by_constant(thing: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".default{place}", value) for place, value in enumerate(thing.__defaults__ or ()))
         yield from ((f".default_{name}", value) for name, value in (thing.__kwdefaults__ or {}).items())
         yield ".__dict__", thing.__dict__
-    elif isinstance(thing, MethodType):
-        yield ".__self__", thing.__self__
-        yield ".__func__", thing.__func__
-    elif isinstance(thing, partial):
-        yield from ((".func", thing.func), (".args", thing.args), (".keywords", thing.keywords))
+    elif isinstance(thing, FunctionType):
+        yield ".__wrapped__", getattr(thing, "__wrapped__", None)
+    else:
+        yield from ((f".{name}", getattr(thing, name)) for name in WRAPPERS.get(type(thing), ()))
 
 
 def is_same_content(one: Content, other: Content) -> bool:
@@ -312,7 +332,7 @@ def put_content(thing: Any, kind: Kind, content: Content) -> bool:
         case Kind.OBJECT | Kind.CLASS:
             pass
         case _:
-            return False
+            return kind is Kind.CACHE and _empty_cache(thing, content)
     if content.attributes is not None:
         put_attributes(thing, kind, content.attributes)
     return True
@@ -388,8 +408,7 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _is_data(name: str, value: Any) -> bool:
     """Tell whether an attribute of a class is data, not code."""
-    is_code = isinstance(value, FunctionType | classmethod | staticmethod | property | MemberDescriptorType)
-    return not (name.startswith("__") or name == "_abc_impl" or is_code or hasattr(type(value), "__get__"))
+    return not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
 
 
 _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
@@ -519,6 +538,7 @@ _READERS: dict[Kind, Callable[[Any], Content]] = {
     Kind.OBJECT: lambda thing: Content(None, _attributes(thing)),
     Kind.CLASS: _read_class,
     Kind.CELL: _read_cell,
+    Kind.CACHE: _read_cache,
     Kind.WEIGHT: lambda thing: Content(None, {"requires_grad": thing.requires_grad}),
     Kind.RANDOM: lambda thing: Content(_read_random(thing)),
     Kind.UNKNOWN: _read_unknown,

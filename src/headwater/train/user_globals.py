@@ -71,9 +71,12 @@ class UserGlobals:
             )
         for node in changed:
             if not put_content(node.thing, node.kind, node.content):
+                way_out = "change a clone of it that the function makes"
+                if node.kind is Kind.CACHE:
+                    way_out = "call its cache_clear() before the study, or drop the decorator"
                 raise StudyError(
                     f"the training function changes the global variable {_name(node.path)} in place, and the next "
-                    "trial would find it changed; change a clone of it that the function makes"
+                    f"trial would find it changed; {way_out}"
                 )
         for path in rebound:
             self._rebind(path, first.roots)
