@@ -711,6 +711,36 @@ def single_dispatch(trial: Trial) -> None:
         trial.report(loss=total(epoch) + total(0.5))
 
 
+def make_decay() -> Callable[..., float]:
+    num_calls = 0
+
+    def decay(*args: Any) -> float:  # Any: those of a hook or of a schedule
+        nonlocal num_calls
+        num_calls += 1
+        return 1 / num_calls
+
+    return decay
+
+
+def state_of_hooks_and_schedules(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    decay = make_decay()
+    model.register_forward_hook(lambda module, given, answer: answer * decay())
+    decay_rate = make_decay()
+
+    def set_rate(*args: Any) -> None:  # Any: an optimizer and the arguments of its step
+        optimizer.param_groups[0]["lr"] = 0.1 * decay_rate()
+
+    optimizer.register_step_pre_hook(set_rate)
+    scheduler = trial.prepare_scheduler("LambdaLR", optimizer, lr_lambda=make_decay())
+    optimizer.num_epochs = 0
+    for _ in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        scheduler.step()
+        optimizer.num_epochs += 1
+        trial.report(loss=loss, epochs=optimizer.num_epochs, lr=scheduler.get_last_lr()[0])
+
+
 CONTINUED: tuple[Callable[[Trial], None], ...] = (
     best_so_far, best_updated_after_the_report, namespaces, optimizer_within_an_optimizer,
     scheduler_on_an_optimizer_within_an_optimizer, patience, running_average, kept_state_dict,
@@ -722,6 +752,7 @@ CONTINUED: tuple[Callable[[Trial], None], ...] = (
     plain_loader, recurrent,
     state_of_a_data_set, default_of_a_keyword, structured_array, view_of_a_tensor_deep_inside,
     defaults_and_attributes_of_a_class, cache_cleared_after_each_epoch, single_dispatch,
+    state_of_hooks_and_schedules,
 )  # fmt: skip
 """Functions that go on from a checkpoint."""
 
@@ -794,8 +825,34 @@ def cached_method(trial: Trial) -> None:
         trial.report(loss=cached.number(epoch // 2))
 
 
+def parameters_added_in_the_loop(trial: Trial) -> None:
+    model: Any = trial.prepare_model(make_net())
+    optimizer = trial.prepare_optimizer("SGD", model[0].parameters(), lr=trial.config["lr"])
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        if epoch == 0:
+            optimizer.add_param_group({"params": list(model[2].parameters()), "lr": 0.01})
+        trial.report(loss=loss)
+
+
+def halve(module: nn.Module, given: Any, answer: Tensor) -> Tensor:  # Any: the arguments
+    return 0.5 * answer
+
+
+def hook_added_in_the_loop(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    handle = model.register_forward_hook(halve)
+    for epoch in trial.epochs(NUM_EPOCHS):
+        if epoch == 1:
+            model.register_forward_hook(halve)
+        if epoch == 3:
+            handle.remove()
+        trial.report(loss=step(model, optimizer))
+
+
 RESTARTED: tuple[Callable[[Trial], None], ...] = (
     kept_gradient, rows_of_a_weight, global_cache, cached_method, result_in_a_cache,
+    parameters_added_in_the_loop, hook_added_in_the_loop,
     kept_iterator, generator_in_the_middle, counted_by_enumerate, in_a_comprehension, without_epochs,
 )  # fmt: skip
 """Functions that cannot go on from a checkpoint, and are trained again from their beginning."""

@@ -48,6 +48,7 @@ WAY_OUT = (
     "declare it by trial.keep(name=value) if it has state_dict and load_state_dict, or prepare it by "
     "trial.prepare_model, prepare_optimizer, prepare_scheduler or prepare_data_loader"
 )
+GROUPING = "give the optimizer all its parameters before the loop, frozen or with a rate of 0 at first"
 CLEARING = "call its cache_clear() before the loop and at the end of each epoch, or drop the decorator"
 _BUILTIN: dict[type, str] = {
     list: "list", dict: "dict", set: "set", deque: "deque", OrderedDict: "OrderedDict", defaultdict: "defaultdict",
@@ -56,6 +57,7 @@ _BUILTIN: dict[type, str] = {
 }  # fmt: skip
 _BUILTIN_CLASSES = {name: kind for kind, name in _BUILTIN.items()}
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str}
+_GROUPS = "#:groups_of_optimizer"
 _ROOT = re.compile(r"[^:]*:\w+")
 _NUM_SAMPLES = 64
 _TREE = ("frames", "roots", "contents", "new", "data")
@@ -78,7 +80,7 @@ class LoopState:
     lanes: LaneValues
     snapshot: Snapshot
     optimizers: Sequence[Any] = ()
-    """The prepared optimizers of classes outside of torch, whose state dicts leave their attributes out."""
+    """The prepared optimizers, whose state dicts leave their attributes and hooks out."""
     _head: LoopFrames | None = None
     _contents: dict[int, Content] = field(default_factory=dict)
     """What was read at this head, by id: data that all lanes share are compared once."""
@@ -106,8 +108,10 @@ class LoopState:
         roots = _read_roots(frames, variables) | {f"#:model{place}": model for place, model in enumerate(models)}
         roots |= {f"#:loader{place}": _read_loader(loader) for place, loader in enumerate(loaders)}
         weights = [tensor for model in models for tensor in model.state_dict(keep_vars=True).values()]
-        optimizers = [each for each in kept if _is_own_optimizer(each)]
+        optimizers = [each for each in kept if isinstance(each, torch.optim.Optimizer)]
         roots |= _read_optimizers(optimizers)
+        schedulers = [vars(each) for each in kept if isinstance(each, torch.optim.lr_scheduler.LRScheduler)]
+        roots["#:functions"] = tuple(find_functions(schedulers, in_globals=False))
         covered = {id(tensor): tensor for tensor in weights if isinstance(tensor, Tensor)}
         snapshot = Snapshot(roots, covered, {id(thing): thing for thing in kept}).take()
         return cls(frames, variables, lanes, snapshot, optimizers)
@@ -140,6 +144,8 @@ class LoopState:
         for path, value in self._read_again(now).items():
             encoded = encoder.encode(value, path)
             if path not in self.snapshot.roots or not is_same_reference(self.snapshot.roots[path], value):
+                if path.startswith(_GROUPS):
+                    raise NotCarriableError(path, "has other parameters than when the loop began", GROUPING)
                 changed[path] = encoded
         encoder.finish()
         names = self.frames.describe()
@@ -266,20 +272,17 @@ def _read_loader(loader: DataLoader[Any]) -> tuple[Any, ...]:
     return (loader.dataset, loader.collate_fn, *own)
 
 
-def _is_own_optimizer(thing: Any) -> bool:
-    is_known = type(thing).__module__.startswith(("torch.", "headwater."))
-    return isinstance(thing, torch.optim.Optimizer) and not is_known
-
-
 def _read_optimizers(optimizers: Sequence[Any]) -> dict[str, Any]:
-    """Return the attributes of optimizers that are not torch's."""
-    known = vars(torch.optim.SGD([torch.empty(0)]))
-    return {
-        f"#:optimizer{place}_{name}": value
-        for place, optimizer in enumerate(optimizers)
-        for name, value in vars(optimizer).items()
-        if name not in known
-    }
+    """Return the parameters, the hooks and the attributes of the user's that optimizers have."""
+    known = [name for name in vars(torch.optim.SGD([torch.empty(0)])) if not name.endswith("_hooks")]
+    found: dict[str, Any] = {}
+    for place, optimizer in enumerate(optimizers):
+        is_fused = type(optimizer).__module__.startswith("headwater.")
+        for name, value in vars(optimizer).items():
+            if name not in known and (name.endswith("_hooks") or not (is_fused and name.startswith("_"))):
+                found[f"#:optimizer{place}_{name}"] = value
+        found[f"{_GROUPS}{place}"] = tuple(tuple(group["params"]) for group in optimizer.param_groups)
+    return found
 
 
 def _slot(path: str) -> tuple[int, str]:
@@ -503,6 +506,8 @@ class _Encoder:
             )
         if kind is Kind.RANDOM:
             return {"random": _encode_state(now.items)}
+        if kind is Kind.DICT and path.endswith("_hooks") and len(now.items) > len(node.content.items):
+            raise NotCarriableError(path, "has new hooks", "register hooks before the loop")
         before = node.content.attributes or {}
         attributes = now.attributes or {}
         changed = {

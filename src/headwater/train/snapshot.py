@@ -255,7 +255,7 @@ def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, An
     if kind is Kind.DICT:
         for place, (key, value) in enumerate(content.items):
             yield f".key{place}", key
-            yield f"[{key!r}]" if type(key) in LITERALS else f"[{place}]", value
+            yield f"[{key!r}]" if type(key) is str else f"[{place}]", value  # the numbers of hooks differ by call
         yield "?", getattr(thing, "default_factory", None)
     elif kind in (Kind.LIST, Kind.CELL, Kind.CACHE):
         yield from ((f"[{place}]", item) for place, item in enumerate(content.items))
