@@ -208,6 +208,21 @@ def test_every_trial_finds_the_globals_as_they_were_before_the_first() -> None:
     assert loops.totals == {"sum": 0.0}
 
 
+leaf = torch.zeros(3, requires_grad=True)
+
+
+def test_every_trial_finds_a_tensor_of_the_module_without_a_gradient() -> None:
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(2):
+            leaf.sum().backward()
+            assert leaf.grad is not None
+            trial.report(loss=leaf.grad.sum())
+
+    found = [run_alone(train, CONFIGS[0]).history(0) for _ in range(2)]
+    assert found == [[3.0, 6.0]] * 2
+    assert leaf.grad is None
+
+
 def test_globals_are_put_back_after_lanes_have_parted() -> None:
     def train(trial: Trial) -> None:
         for epoch in trial.epochs(3):

@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 from headwater.fuse.apart import is_per_lane
-from headwater.fuse.functorch import is_lane_tensor
+from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import same
 from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
 
@@ -58,7 +58,7 @@ _OUTPUTS = ("tqdm", "logging", "tensorboard", "torch.utils.tensorboard", "tensor
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _HEAP_TYPE = 1 << 9
 """The flag of classes that were made by a `class` statement."""
-_UNSEEN = frozenset({"_compiled_call_impl", "__weakref__", "__dict__"})
+_UNSEEN = frozenset({"_compiled_call_impl", "_claimed", "__weakref__", "__dict__"})
 """Attributes that belong to Python or to this package."""
 MAX_OBJECTS = 200_000
 """How many objects are looked at; a function that reaches more cannot be continued."""
@@ -84,6 +84,9 @@ class Kind(Enum):
     RANDOM = "random"
     UNKNOWN = "unknown"
     STUCK = "stuck"
+
+
+NUMERIC = frozenset({Kind.TENSOR, Kind.WEIGHT, Kind.ARRAY})
 
 
 @dataclass(slots=True)
@@ -122,6 +125,8 @@ class Snapshot:
     paths: dict[str, Any] = field(default_factory=dict)
     classes: dict[type, str] = field(default_factory=dict)
     """Where an object of each class, or the class itself, is found."""
+    memories: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    """Where the memory of tensors and arrays was and which part of it they showed, by id."""
     is_complete: bool = True
 
     def take(self) -> Snapshot:
@@ -362,6 +367,9 @@ def put_attributes(thing: Any, kind: Kind, attributes: Mapping[str, Any]) -> Non
     if kind is Kind.CLASS:
         _put_class_attributes(thing, attributes)
         return
+    if isinstance(thing, Tensor) and "grad" in attributes:
+        attributes = dict(attributes)
+        thing.grad = attributes.pop("grad")
     slots = dict(_slots(type(thing)))
     if hasattr(thing, "__dict__"):
         for name in [name for name in vars(thing) if name not in attributes and name not in _UNSEEN]:
@@ -388,7 +396,8 @@ def put_numbers(tensor: Tensor, values: Tensor) -> None:
         tensor.data = values.clone().to(tensor.device)
 
 
-def _attributes(thing: Any) -> dict[str, Any] | None:
+def read_attributes(thing: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object, also those in slots; None if it can have none."""
     found = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
     for name, member in _slots(type(thing)):
         try:
@@ -411,31 +420,42 @@ def _is_data(name: str, value: Any) -> bool:
     return not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
 
 
+def find_grad(tensor: Tensor) -> Tensor | None:
+    """Return the gradient of a leaf; of lanes' leaf, that of the stack."""
+    with torch._C.DisableTorchFunction():
+        stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
+        return stack.grad if stack.is_leaf else None
+
+
 _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
 
 
 def _read_numbers(thing: Any, *, copies: bool, is_fresh: bool) -> Content:
     """Read a tensor or an array: a copy of a small one where that is wanted, else a hash."""
-    if isinstance(thing, Tensor) and is_lane_tensor(thing):
-        return Content(object())  # equal to no other content: lanes differ
-    num_bytes = thing.numel() * thing.element_size() if isinstance(thing, Tensor) else thing.nbytes
+    if not isinstance(thing, Tensor):
+        return Content(thing.copy() if copies and thing.nbytes < BIG_BYTES else hash_numbers(thing))
+    attributes = read_attributes(thing)
+    if is_lane_tensor(thing):
+        return Content(object(), attributes)  # equal to no other content: lanes differ
+    num_bytes = thing.numel() * thing.element_size()
     if copies and num_bytes < BIG_BYTES:
-        return Content(thing.detach().clone() if isinstance(thing, Tensor) else thing.copy())
-    if num_bytes < BIG_BYTES or not isinstance(thing, Tensor) or is_fresh:
-        return Content(hash_numbers(thing))
+        return Content(thing.detach().clone(), {**(attributes or {}), "grad": find_grad(thing)})
+    if num_bytes < BIG_BYTES or is_fresh or thing.requires_grad:
+        return Content(hash_numbers(thing), attributes)
     known = _hashes.get(id(thing))
     version = -1 if thing.is_inference() else thing._version
     if known is None or known[0]() is not thing or known[1] != version:
         key = id(thing)
         known = _hashes[key] = weakref.ref(thing, lambda _: _hashes.pop(key, None)), version, hash_numbers(thing)
-    return Content(known[2])
+    return Content(known[2], attributes)
 
 
 def hash_numbers(thing: Any) -> str:
     """Return a hash of the shape, the type and the numbers of a tensor or an array."""
     digest = hashlib.blake2b(f"{tuple(thing.shape)} {thing.dtype}".encode(), digest_size=8)
     if isinstance(thing, Tensor):
-        digest.update(str(thing.requires_grad).encode())
+        grad = find_grad(thing)
+        digest.update(f"{thing.requires_grad} {'' if grad is None else hash_numbers(grad)}".encode())
         with torch._C.DisableTorchFunction(), torch.no_grad(), torch.inference_mode(False):
             numbers = thing.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             numbers = torch.view_as_real(numbers).reshape(-1) if numbers.is_complex() else numbers
@@ -532,14 +552,14 @@ def _read_stuck(thing: Any) -> Content:
 
 
 _READERS: dict[Kind, Callable[[Any], Content]] = {
-    Kind.LIST: lambda thing: Content(list(thing), _attributes(thing)),
-    Kind.SET: lambda thing: Content(list(thing), _attributes(thing)),
-    Kind.DICT: lambda thing: Content(list(dict.items(thing)), _attributes(thing)),
-    Kind.OBJECT: lambda thing: Content(None, _attributes(thing)),
+    Kind.LIST: lambda thing: Content(list(thing), read_attributes(thing)),
+    Kind.SET: lambda thing: Content(list(thing), read_attributes(thing)),
+    Kind.DICT: lambda thing: Content(list(dict.items(thing)), read_attributes(thing)),
+    Kind.OBJECT: lambda thing: Content(None, read_attributes(thing)),
     Kind.CLASS: _read_class,
     Kind.CELL: _read_cell,
     Kind.CACHE: _read_cache,
-    Kind.WEIGHT: lambda thing: Content(None, {"requires_grad": thing.requires_grad}),
+    Kind.WEIGHT: lambda thing: Content((thing.requires_grad, find_grad(thing) is not None), read_attributes(thing)),
     Kind.RANDOM: lambda thing: Content(_read_random(thing)),
     Kind.UNKNOWN: _read_unknown,
     Kind.STUCK: _read_stuck,
