@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.train import continued_loops as loops
 from tests.train.continued_loops import CONTINUED, NUM_EPOCHS, RESTARTED, prepare, step
 from tests.train.lab import Notebook, run, run_alone
 from tests.train.pausing import PausedTrial, require_same, train_straight, train_with_pauses
-from torch import nn
+from torch import Tensor, nn
 
 from headwater.errors import StudyError
 from headwater.train import Trial
@@ -247,6 +248,21 @@ def test_every_trial_finds_a_cache_of_the_module_empty() -> None:
     found = [run_alone(loops.global_cache, CONFIGS[0]).history(0) for _ in range(2)]
     assert found[0] == found[1]
     assert loops.draw_number.cache_info().currsize == 0
+
+
+@cache
+def load_data() -> Tensor:
+    return torch.ones(3)
+
+
+def test_a_cache_of_the_module_that_was_filled_before_keeps_its_entries() -> None:
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(1):
+            trial.report(loss=load_data().sum())
+
+    kept = load_data()
+    assert run_alone(train, CONFIGS[0]).history(0) == [3.0]
+    assert load_data() is kept
 
 
 def test_a_cache_of_the_module_that_was_filled_before_is_refused_where_it_gets_entries() -> None:

@@ -225,6 +225,8 @@ def read_content(thing: Any, kind: Kind, *, copies: bool = False, is_fresh: bool
     """
     if kind in (Kind.TENSOR, Kind.ARRAY):
         return _read_numbers(thing, copies=copies, is_fresh=is_fresh)
+    if kind is Kind.CACHE:
+        return _read_cache(thing, with_counts=not copies)  # which cannot be put back
     reader = _READERS.get(kind)
     return Content() if reader is None else reader(thing)
 
@@ -240,19 +242,13 @@ def _read_cell(thing: Any) -> Content:
         return Content([])
 
 
-def _read_cache(thing: Any) -> Content:
-    """Read the entries of a cached function, in their order, where the garbage collector finds them; and its counts."""
+def _read_cache(thing: Any, *, with_counts: bool) -> Content:
+    """Read the entries of a cached function, in their order, where the garbage collector finds them."""
     held = gc.get_referents(thing)
     pairs = [pair for part in held if type(part) is dict for pair in part.items()]
     entries = [pair for pair in pairs if type(pair[1]).__name__ != "_lru_list_elem"]  # whose results are in `held`
-    return Content([*(part for part in held if type(part) is not dict), *entries], {"info": thing.cache_info()})
-
-
-def _empty_cache(thing: Any, content: Content) -> bool:
-    """Remove the entries of a cached function if it has others than before; tell whether it has the same then."""
-    if not _same_items(_read_cache(thing).items, content.items):
-        thing.cache_clear()
-    return _same_items(_read_cache(thing).items, content.items)
+    counts = [thing.cache_info()] if with_counts else []
+    return Content([*(part for part in held if type(part) is not dict), *entries, *counts])
 
 
 def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, Any]]:
@@ -337,10 +333,15 @@ def put_content(thing: Any, kind: Kind, content: Content) -> bool:
         case Kind.OBJECT | Kind.CLASS:
             pass
         case _:
-            return kind is Kind.CACHE and _empty_cache(thing, content)
+            return kind is Kind.CACHE and _put_cache(thing, content)
     if content.attributes is not None:
         put_attributes(thing, kind, content.attributes)
     return True
+
+
+def _put_cache(thing: Any, content: Content) -> bool:
+    thing.cache_clear()
+    return is_same_content(_read_cache(thing, with_counts=False), content)
 
 
 def put_items(thing: Any, kind: Kind, items: Sequence[Any]) -> None:
@@ -558,7 +559,6 @@ _READERS: dict[Kind, Callable[[Any], Content]] = {
     Kind.OBJECT: lambda thing: Content(None, read_attributes(thing)),
     Kind.CLASS: _read_class,
     Kind.CELL: _read_cell,
-    Kind.CACHE: _read_cache,
     Kind.WEIGHT: lambda thing: Content((thing.requires_grad, find_grad(thing) is not None), read_attributes(thing)),
     Kind.RANDOM: lambda thing: Content(_read_random(thing)),
     Kind.UNKNOWN: _read_unknown,

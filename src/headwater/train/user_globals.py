@@ -65,9 +65,11 @@ class UserGlobals:
             raise CannotPack(f"the training function changes the global variable {_name(names[0])}")
         seen = [*rebound, *(node.path for node in changed if not isinstance(node.thing, nn.Module))]
         if seen and not self.notes:
+            is_cache = any(node.path == seen[0] and node.kind is Kind.CACHE for node in changed)
+            way_out = "fill the cache before the study" if is_cache else "use trial.report, trial.note or a file"
             self.notes = (
                 f"the training function changes the global variable {_name(seen[0])}, which is put back after each "
-                "call so that no trial depends on another; to keep values, use trial.report, trial.note or a file",
+                f"call so that no trial depends on another; to keep values, {way_out}",
             )
         for node in changed:
             if not put_content(node.thing, node.kind, node.content):
