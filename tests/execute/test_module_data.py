@@ -226,6 +226,33 @@ def ask_linear():
     assert list(report.values()) == [0.0, 2.0, -2.0, 3.0, 2.0, 25.0]
 
 
+VALUES = """
+torch.nn.Linear.scale = 0.5
+torch.nn.functional.scale_of_all = 3
+torch.nn.Module.call_super_init = True
+Tanh.name, Tanh.shift = "text", None
+"""
+
+
+def test_values_that_the_main_block_sets_on_a_library_are_set_in_workers(tmp_path: Path) -> None:
+    imports = """
+import torch
+import torch.nn as nn
+from torch.nn import Tanh
+def read_scale(kind):
+    return getattr(kind, "scale", 1.0)
+"""
+    expressions = {
+        "of_a_class": "read_scale(nn.Linear)",
+        "of_a_module": "torch.nn.functional.scale_of_all",
+        "of_its_own": "nn.Module.call_super_init",
+        "is_none": "getattr(Tanh, 'shift', 1) is None",
+        "text": "Tanh.name == 'text'",
+    }
+    (report, *_) = assert_same(tmp_path, expressions, imports=imports, setup=VALUES)
+    assert list(report.values()) == [0.0, 0.5, 3.0, 1.0, 1.0, 1.0]
+
+
 RECORDS = """
 import threading
 import torch

@@ -54,6 +54,29 @@ def write_into_an_alias(x: Tensor) -> None:
     second.add_(x)
 
 
+SHARING: dict[str, Callable[[Tensor], Any]] = {  # Any: whoever sees the memory
+    "a view": lambda tensor: tensor[1:],
+    "a detached tensor": lambda tensor: tensor.detach(),
+    "a bit view": lambda tensor: tensor.view(torch.int32),
+    "set_": lambda tensor: torch.zeros(0).set_(tensor),  # type: ignore[call-overload]  # one of its signatures
+    "a storage": lambda tensor: tensor.untyped_storage(),
+    "a NumPy array": lambda tensor: tensor.numpy(),
+    "DLPack": np.from_dlpack,
+    "shared memory": lambda tensor: tensor.share_memory_(),
+    "a graph": lambda tensor: torch.ones(3, requires_grad=True) * tensor,
+    "a subclass": nn.Parameter,
+}
+
+
+@pytest.mark.parametrize("share", SHARING.values(), ids=SHARING)
+def test_writing_is_refused_whoever_sees_the_memory(share: Callable[[Tensor], Any]) -> None:
+    tensor = torch.zeros(3)
+    seer = share(tensor)
+    with make_mode(2), pytest.raises(CannotFuseError, match="memory other tensors share"):
+        tensor.add_(lanes_of(torch.ones(2, 3)))
+    assert seer is not None
+
+
 @pytest.mark.parametrize(
     "write",
     [
@@ -82,12 +105,14 @@ def test_a_weight_may_be_initialised_with_numbers_that_differ() -> None:
         assert layer.weight.requires_grad
 
 
-def test_initial_values_that_differ_make_lanes_part_where_others_see_the_weight() -> None:
+@pytest.mark.parametrize("share", [Tensor.detach, lambda weight: weight.detach().numpy()])
+def test_initial_values_that_differ_make_lanes_part_where_others_see_the_weight(share: Callable[[Tensor], Any]) -> None:
     mode, layer = make_mode(2), nn.Linear(3, 1)
-    seen = layer.weight.detach()
+    seen = share(layer.weight)
     with mode, pytest.raises(LanesPart):
         nn.init.normal_(layer.weight, std=PerLane((0.1, 0.2), mode.roster))  # type: ignore[arg-type]
-    assert not is_lane_tensor(seen)
+    assert not is_lane_tensor(layer.weight)
+    assert len(seen) == 1
 
 
 def test_a_result_goes_into_the_tensor_that_was_given_for_it() -> None:

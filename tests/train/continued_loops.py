@@ -7,6 +7,7 @@ import random
 from collections import Counter, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache, singledispatch
 from types import SimpleNamespace
 from typing import Any
 
@@ -651,6 +652,152 @@ def rows_of_a_weight(trial: Trial) -> None:
         trial.report(loss=loss, first=rows[0].detach().sum().item())
 
 
+class Cached:
+    """Keeps state in its class: entries of a cache, and defaults of arguments."""
+
+    count = 0
+
+    @lru_cache  # noqa: B019 - the state in question
+    def number(self, key: int) -> int:
+        type(self).count += 1
+        return self.count
+
+    @cached_property
+    def first(self) -> int:
+        type(self).count += 1
+        return self.count
+
+    @torch.no_grad()
+    def add(self, value: float, seen: list[float] = []) -> float:  # noqa: B006 - the state in question
+        seen.append(value)
+        return sum(seen)
+
+
+def defaults_and_attributes_of_a_class(trial: Trial) -> None:
+    class Counter(Cached):
+        count = 3
+
+    counter = Counter()
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=counter.add(epoch), first=counter.first if epoch else 0)
+
+
+def cache_cleared_after_each_epoch(trial: Trial) -> None:
+    numbers = list(range(20))
+
+    @cache
+    def draw(key: str) -> int:
+        return numbers.pop()
+
+    for _ in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=draw("one") + draw("one"))
+        draw.cache_clear()
+
+
+def single_dispatch(trial: Trial) -> None:
+    seen: list[float] = []
+
+    @singledispatch
+    def total(value: Any) -> float:
+        seen.append(value)
+        return sum(seen)
+
+    @total.register
+    def _(value: int) -> float:
+        seen.append(2 * value)
+        return sum(seen)
+
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=total(epoch) + total(0.5))
+
+
+def make_decay() -> Callable[..., float]:
+    num_calls = 0
+
+    def decay(*args: Any) -> float:  # Any: those of a hook or of a schedule
+        nonlocal num_calls
+        num_calls += 1
+        return 1 / num_calls
+
+    return decay
+
+
+def state_of_hooks_and_schedules(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    decay = make_decay()
+    model.register_forward_hook(lambda module, given, answer: answer * decay())
+    decay_rate = make_decay()
+
+    def set_rate(*args: Any) -> None:  # Any: an optimizer and the arguments of its step
+        optimizer.param_groups[0]["lr"] = 0.1 * decay_rate()
+
+    optimizer.register_step_pre_hook(set_rate)
+    scheduler = trial.prepare_scheduler("LambdaLR", optimizer, lr_lambda=make_decay())
+    optimizer.num_epochs = 0
+    for _ in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        scheduler.step()
+        optimizer.num_epochs += 1
+        trial.report(loss=loss, epochs=optimizer.num_epochs, lr=scheduler.get_last_lr()[0])
+
+
+def gradients_outside_of_prepared_models(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    other: Any = make_net()
+    other_optimizer = torch.optim.SGD(other.parameters(), lr=trial.config["lr"])
+    scale, late = torch.ones(1, dtype=torch.float64, requires_grad=True), None
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        if epoch == 1:
+            late = torch.ones(1, dtype=torch.float64, requires_grad=True)
+        (scale * (other(inputs) - targets).square().mean() * (1 if late is None else late)).backward()
+        if epoch % 2:
+            other_optimizer.step()
+            other_optimizer.zero_grad()
+        slope = scale.grad.sum() + (0 if late is None else late.grad.sum())  # type: ignore[union-attr]  # it has one
+        trial.report(loss=loss, slope=slope, weight=other[0].weight.sum())
+
+
+def gradients_of_the_set_up(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    (model(inputs) - targets).square().mean().backward()
+    for _ in trial.epochs(NUM_EPOCHS):
+        loss = (model(inputs) - targets).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        trial.report(loss=loss)
+
+
+def attributes_of_tensors(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    count: Any = torch.zeros(3)
+    count.num_epochs = 0
+    for _ in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        count.num_epochs += 1
+        for parameter in model.parameters():
+            parameter.total = getattr(parameter, "total", 0.0) + parameter.detach().sum()  # type: ignore[attr-defined]
+        total = sum(parameter.total for parameter in model.parameters())  # type: ignore[attr-defined]  # as set above
+        trial.report(loss=loss, epochs=count.num_epochs, total=total)
+
+
+def weights_swapped_with_averages(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    averages = {name: parameter.data.clone() for name, parameter in model.named_parameters()}
+    backups: dict[str, Tensor] = {}
+    for _ in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        for name, parameter in model.named_parameters():
+            averages[name] = 0.9 * averages[name] + 0.1 * parameter.data
+            backups[name] = parameter.data
+            parameter.data = averages[name]
+        averaged = (model(inputs) - targets).square().mean()
+        for name, parameter in model.named_parameters():
+            parameter.data = backups[name]
+        trial.report(loss=loss, averaged=averaged)
+
+
 CONTINUED: tuple[Callable[[Trial], None], ...] = (
     best_so_far, best_updated_after_the_report, namespaces, optimizer_within_an_optimizer,
     scheduler_on_an_optimizer_within_an_optimizer, patience, running_average, kept_state_dict,
@@ -661,6 +808,9 @@ CONTINUED: tuple[Callable[[Trial], None], ...] = (
     accumulated_gradients, stays_in_evaluation, unfrozen_on_the_way, attribute_of_the_model, data_read_in_set_up,
     plain_loader, recurrent,
     state_of_a_data_set, default_of_a_keyword, structured_array, view_of_a_tensor_deep_inside,
+    defaults_and_attributes_of_a_class, cache_cleared_after_each_epoch, single_dispatch,
+    state_of_hooks_and_schedules, gradients_outside_of_prepared_models, gradients_of_the_set_up, attributes_of_tensors,
+    weights_swapped_with_averages,
 )  # fmt: skip
 """Functions that go on from a checkpoint."""
 
@@ -703,8 +853,117 @@ def without_epochs(trial: Trial) -> None:
         trial.report(loss=step(model, optimizer))
 
 
+def result_in_a_cache(trial: Trial) -> None:
+    @lru_cache
+    def seen(key: str) -> list[int]:
+        return []
+
+    seen("epochs")
+    for epoch in trial.epochs(NUM_EPOCHS):
+        seen("epochs").append(epoch)
+        trial.report(loss=sum(seen("epochs")))
+
+
+numbers = list(range(20))
+
+
+@cache
+def draw_number(key: int) -> int:
+    return numbers.pop()
+
+
+def global_cache(trial: Trial) -> None:
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=draw_number(epoch // 2))
+
+
+def cached_method(trial: Trial) -> None:
+    cached = Cached()
+    for epoch in trial.epochs(NUM_EPOCHS):
+        trial.report(loss=cached.number(epoch // 2))
+
+
+def parameters_added_in_the_loop(trial: Trial) -> None:
+    model: Any = trial.prepare_model(make_net())
+    optimizer = trial.prepare_optimizer("SGD", model[0].parameters(), lr=trial.config["lr"])
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        if epoch == 0:
+            optimizer.add_param_group({"params": list(model[2].parameters()), "lr": 0.01})
+        trial.report(loss=loss)
+
+
+def halve(module: nn.Module, given: Any, answer: Tensor) -> Tensor:  # Any: the arguments
+    return 0.5 * answer
+
+
+def hook_added_in_the_loop(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    handle = model.register_forward_hook(halve)
+    for epoch in trial.epochs(NUM_EPOCHS):
+        if epoch == 1:
+            model.register_forward_hook(halve)
+        if epoch == 3:
+            handle.remove()
+        trial.report(loss=step(model, optimizer))
+
+
+def memory_shared_in_the_loop(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    total, other = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        other += 1
+        if epoch == 1:
+            other.data = total
+        total += loss.detach()
+        trial.report(loss=loss, total=total + 2 * other)
+
+
+def memory_parted_in_the_loop(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    total = torch.zeros(3, dtype=torch.float64)
+    part = total[:2]
+    for epoch in trial.epochs(NUM_EPOCHS):
+        if epoch == 1:
+            part.data = part.data.clone()
+        total += 1
+        trial.report(loss=step(model, optimizer), total=total.sum() + part.sum())
+
+
+def weights_tied_in_the_loop(trial: Trial) -> None:
+    model: Any = trial.prepare_model(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).double())
+    optimizer = trial.prepare_optimizer("SGD", model, lr=trial.config["lr"])
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer)
+        if epoch == 1:
+            model[1].weight.data = model[0].weight.data
+        trial.report(loss=loss)
+
+
+def part_of_memory_given_in_the_loop(trial: Trial) -> None:
+    model, optimizer = prepare(trial)
+    total, part = torch.zeros(3, dtype=torch.float64), None
+    for epoch in trial.epochs(NUM_EPOCHS):
+        if epoch == 1:
+            total.data = torch.arange(9, dtype=torch.float64)[4:7]
+            part = total[1:]
+        total += 1
+        trial.report(loss=step(model, optimizer), total=total.sum() + (0 if part is None else part.sum()))
+
+
+def kept_gradient_of_a_leaf(trial: Trial) -> None:
+    scale, slope = torch.ones(3, dtype=torch.float64, requires_grad=True), None
+    for _ in trial.epochs(NUM_EPOCHS):
+        scale.sum().backward()
+        slope = scale.grad if slope is None else slope
+        trial.report(loss=0.0 if slope is None else slope.sum())
+
+
 RESTARTED: tuple[Callable[[Trial], None], ...] = (
-    kept_gradient, rows_of_a_weight,
+    kept_gradient, rows_of_a_weight, global_cache, cached_method, result_in_a_cache,
+    parameters_added_in_the_loop, hook_added_in_the_loop, memory_shared_in_the_loop, memory_parted_in_the_loop,
+    weights_tied_in_the_loop, part_of_memory_given_in_the_loop, kept_gradient_of_a_leaf,
     kept_iterator, generator_in_the_middle, counted_by_enumerate, in_a_comprehension, without_epochs,
 )  # fmt: skip
 """Functions that cannot go on from a checkpoint, and are trained again from their beginning."""

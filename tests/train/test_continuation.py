@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.train import continued_loops as loops
 from tests.train.continued_loops import CONTINUED, NUM_EPOCHS, RESTARTED, prepare, step
 from tests.train.lab import Notebook, run, run_alone
 from tests.train.pausing import PausedTrial, require_same, train_straight, train_with_pauses
-from torch import nn
+from torch import Tensor, nn
 
 from headwater.errors import StudyError
 from headwater.train import Trial
@@ -208,6 +209,21 @@ def test_every_trial_finds_the_globals_as_they_were_before_the_first() -> None:
     assert loops.totals == {"sum": 0.0}
 
 
+leaf = torch.zeros(3, requires_grad=True)
+
+
+def test_every_trial_finds_a_tensor_of_the_module_without_a_gradient() -> None:
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(2):
+            leaf.sum().backward()
+            assert leaf.grad is not None
+            trial.report(loss=leaf.grad.sum())
+
+    found = [run_alone(train, CONFIGS[0]).history(0) for _ in range(2)]
+    assert found == [[3.0, 6.0]] * 2
+    assert leaf.grad is None
+
+
 def test_globals_are_put_back_after_lanes_have_parted() -> None:
     def train(trial: Trial) -> None:
         for epoch in trial.epochs(3):
@@ -219,6 +235,44 @@ def test_globals_are_put_back_after_lanes_have_parted() -> None:
     parted = run(train, CONFIGS)
     assert parted.outcome is not Outcome.DONE
     assert run_alone(train, CONFIGS[1]).history(0) == [1.0, 2.0, 3.0]
+
+
+def test_a_cache_with_new_entries_is_named_with_its_line_and_the_way_out() -> None:
+    (trial,) = train_with_pauses(loops.global_cache, CONFIGS[:1])
+    line = loops.draw_number.__wrapped__.__code__.co_firstlineno
+    assert f"`draw_number` of {loops.__name__} is a cached function (continued_loops.py:{line})" in trial.obstacle
+    assert "call its cache_clear()" in trial.obstacle
+
+
+def test_every_trial_finds_a_cache_of_the_module_empty() -> None:
+    found = [run_alone(loops.global_cache, CONFIGS[0]).history(0) for _ in range(2)]
+    assert found[0] == found[1]
+    assert loops.draw_number.cache_info().currsize == 0
+
+
+@cache
+def load_data() -> Tensor:
+    return torch.ones(3)
+
+
+def test_a_cache_of_the_module_that_was_filled_before_keeps_its_entries() -> None:
+    def train(trial: Trial) -> None:
+        for _ in trial.epochs(1):
+            trial.report(loss=load_data().sum())
+
+    kept = load_data()
+    assert run_alone(train, CONFIGS[0]).history(0) == [3.0]
+    assert load_data() is kept
+
+
+def test_a_cache_of_the_module_that_was_filled_before_is_refused_where_it_gets_entries() -> None:
+    loops.draw_number(-1)
+    try:
+        with pytest.raises(StudyError, match=r"`draw_number`.* call its cache_clear\(\) before the study"):
+            run_alone(loops.global_cache, CONFIGS[0])
+    finally:
+        loops.draw_number.cache_clear()
+        loops.numbers[:] = range(20)
 
 
 big = torch.zeros(1 << 18, dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 A worker process imports the user's modules again. Whatever their import computes by chance (a split, an initial
 weight) or from settings of the process would differ there. So the sender's values travel along: globals that the code
-reads, class attributes, default arguments, contents of closures, and functions that replace those of a library.
+reads, class attributes, default arguments, contents of closures, and what was set on modules and classes of a library.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import dis
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import EnumMeta
@@ -27,6 +27,7 @@ Namespace: TypeAlias = dict[str, Any]  # Any: whatever a module holds
 _GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ANY_NAME = {"getattr", "globals", "vars", "eval", "exec", "__dict__"}
 """Names in code that may read any other name of a module."""
+_PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Place:
             owner[last] = value
         elif isinstance(last, int):
             owner.__closure__[last].cell_contents = value
-        elif not isinstance(owner, type) or vars(owner).get(last) is not value:
+        elif not isinstance(owner, type) or last not in vars(owner) or vars(owner)[last] is not value:
             setattr(owner, last, value)
 
 
@@ -81,9 +82,15 @@ class Reach:
         self._seen: dict[int, object] = {}
         self._places: set[tuple[int, tuple[str | int, ...]]] = set()
         self._found: list[tuple[Place, object]] = []
+        self._named: list[object] = []
+        """Values of the globals that code names, and modules."""
+        self._names: set[str] = set()
+        """Names and texts in code."""
 
     def take(self) -> list[tuple[Place, object]]:
         """Return the places found since the last call, with their values."""
+        for place, value in find_library_values(self._named, self._names):
+            self.add(place, value)
         found, self._found = self._found, []
         return found
 
@@ -111,6 +118,9 @@ class Reach:
         for owner, name in find_reads(function):
             if is_users_module(owner):
                 self.add(Place(owner, (name,)), owner[name])
+        self._named += [*find_modules(function), *map(function.__globals__.get, find_global_names(function))]
+        for code in codes_in(function.__code__):
+            self._names.update(code.co_names, (text for text in code.co_consts if type(text) is str))
         if place is not None:
             self._add_own(function, place)
 
@@ -161,6 +171,24 @@ def find_patches() -> Iterator[tuple[Place, object]]:
                 for member, part in [*vars(value).items()]:
                     if _is_users_own(part):
                         yield Place(value, (member,)), part
+
+
+def find_library_values(roots: Sequence[object], names: Set[str]) -> Iterator[tuple[Place, object]]:
+    """Yield plain values under these names in library modules and classes that the names lead to from the roots."""
+    seen, waiting = set[int](), [*roots]
+    while waiting:
+        owner: Any = waiting.pop()  # Any: whatever a global or an attribute holds
+        is_module = issubclass(type(owner), ModuleType)
+        if id(owner) in seen or not (is_module or issubclass(type(owner), type)):
+            continue
+        seen.add(id(owner))
+        name = owner.__name__ if is_module else owner.__module__
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and is_library(file) and name.partition(".")[0] != "headwater":
+            for key in sorted(names & vars(owner).keys()):
+                waiting.append(vars(owner)[key])
+                if type(waiting[-1]) in _PLAIN and not _is_dunder(key):
+                    yield Place(vars(owner) if is_module else owner, (key,)), waiting.pop()
 
 
 def find_reads(function: FunctionType) -> list[tuple[Namespace, str]]:

@@ -7,6 +7,7 @@ computes with lane tensors opens one for the length of a call.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,17 +94,33 @@ def swap(tensor: Tensor, other: Tensor) -> None:
     torch._C._swap_tensor_impl(tensor, other)
 
 
+# The next three functions decide whether a plain tensor may become a lane tensor: numbers depend on their answers. The
+# counts are no guess: torch and Python free memory by them. A holder that they missed would be left with freed memory,
+# so that a count of one proves that there is no other holder. A count that is too high, by a temporary holder, makes
+# lanes train separately. Memory that is not freed by these counts is told by `owns_memory`.
+
+
 def num_uses(tensor: Tensor) -> int:
     """Count who keeps this very tensor: Python, its views, and autograd for a backward pass that is to come."""
     count: int = tensor._use_count()  # type: ignore[attr-defined]  # not in torch's stubs
     return count
 
 
+_FRESH = torch.empty(1)
+_NOT_HELD = sys.getrefcount(_FRESH.untyped_storage())
+
+
 def num_holders(tensor: Tensor) -> int:
-    """Count the tensors that share the memory of this one, itself included."""
-    storage = tensor.untyped_storage()
-    holders: int = torch._C._storage_Use_Count(storage._cdata)
-    return holders - 1  # the storage object in this function
+    """Count the tensors that share the memory of this one, itself included, and code that holds the storage object."""
+    num_held = sys.getrefcount(tensor.untyped_storage()) - _NOT_HELD
+    holders: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return holders - 1 + num_held  # torch keeps one storage object for all who ask
+
+
+def owns_memory(tensor: Tensor) -> bool:
+    """Tell whether the memory of a tensor is torch's alone: no array, buffer, file or other process sees it."""
+    is_sent = tensor.device.type == "cpu" and tensor.is_shared()  # torch says so of all memory of accelerators
+    return tensor.untyped_storage().resizable() and not is_sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,10 @@ def _find_aliases(tensors: Sequence[Tensor], attributes: Sequence[Tensor]) -> di
 
 
 def _is_seen(tensor: Tensor) -> bool:
-    """Tell whether other tensors see the memory of a parameter: views, or those that a graph keeps."""
+    """Tell whether other tensors see the memory of a parameter: views, or those that a graph keeps.
+
+    An array whose memory a parameter was given is not seen here: files of weights are loaded into such memory too.
+    """
     is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.numel() > 0
     return is_trained and num_holders(tensor) > 1
 

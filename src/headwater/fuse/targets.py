@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, stack_of, swap
+from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, owns_memory, stack_of, swap
 from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
@@ -75,7 +75,7 @@ def promote_weight(
 ) -> bool:
     """Make a weight of a model that is yet to be prepared a lane tensor, where numbers initialise it; tell whether."""
     given = [value for value in (*args, *kwargs.values()) if value is not weight]
-    is_alone = isinstance(weight, nn.Parameter) and num_holders(weight) == 1 and num_uses(weight) == 1
+    is_alone = isinstance(weight, nn.Parameter) and not _is_shared(weight)
     if not is_alone or any(isinstance(value, Tensor) for value in given):
         return False
     with torch.enable_grad():
@@ -173,15 +173,12 @@ def _promote_view(view: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None
 def _fills_its_memory(base: Tensor) -> bool:
     storage = base.untyped_storage()
     whole = base.storage_offset() == 0 and storage.nbytes() == base.numel() * base.element_size()
-    return whole and base.is_contiguous() and storage.resizable()
+    return whole and base.is_contiguous() and owns_memory(base)
 
 
 def _is_shared(tensor: Tensor) -> bool:
-    """Tell whether other tensors, a graph, a NumPy array or a file see the memory of a tensor.
-
-    The counts are those of torch's own pointers: whoever can reach the memory holds one.
-    """
-    return num_holders(tensor) > 1 or num_uses(tensor) > 1 or not tensor.untyped_storage().resizable()
+    """Tell whether other tensors, a graph, a NumPy array or a file see the memory of a tensor."""
+    return num_holders(tensor) > 1 or num_uses(tensor) > 1 or not owns_memory(tensor)
 
 
 def _shared_memory(tensor: Tensor, name: str) -> CannotFuseError:

@@ -33,7 +33,7 @@ MAX_ITEMS = 256
 """How many items of a list or a dictionary are looked at."""
 _INERT = frozenset({int, float, complex, bool, str, bytes, type(None), Tensor, torch.nn.Parameter, np.ndarray})
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType)
-_WRAPPERS: dict[type, tuple[str, ...]] = {
+WRAPPERS: dict[type, tuple[str, ...]] = {
     MethodType: ("__func__", "__self__"),
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
@@ -75,8 +75,8 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, type):
         if is_users_module(value.__module__):
             yield from (kind, *value.__bases__, *vars(value).values())
-    elif kind in _WRAPPERS:
-        yield from (part for name in _WRAPPERS[kind] for part in _attribute(value, name))
+    elif kind in WRAPPERS:
+        yield from (part for name in WRAPPERS[kind] for part in _attribute(value, name))
     elif not kind.__module__.startswith("headwater."):
         yield from _parts_of_object(value)
 

@@ -17,7 +17,7 @@ from headwater.fuse.per_lane import PerLane, lane_value, same
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import narrow, promote
-from headwater.train.snapshot import put_numbers
+from headwater.train.snapshot import find_grad, put_numbers
 
 Entry = Mapping[str, Any]
 
@@ -105,16 +105,14 @@ class OneLane:
         entry = entries[0]
         values: Tensor = entry["values"].clone()
         values = values.to(self._device) if entry["is_on_device"] else values
-        if kind is nn.Parameter:
-            return nn.Parameter(values, entry["requires_grad"])
-        values.requires_grad_(entry["requires_grad"])
-        return _cut_graph(values) if entry["has_graph"] else values
+        made = nn.Parameter(values, entry["requires_grad"]) if kind is nn.Parameter else values
+        self.put_weight(made, entries)
+        return _cut_graph(made) if entry["has_graph"] else made
 
     def put_tensor(self, tensor: Tensor, entries: Sequence[Entry]) -> None:
         """Copy the numbers."""
         put_numbers(tensor, entries[0]["values"])
-        if tensor.is_leaf and tensor.requires_grad != entries[0]["requires_grad"]:
-            tensor.requires_grad_(entries[0]["requires_grad"])
+        self.put_weight(tensor, entries)
 
     def put_array(self, array: np.ndarray[Any, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """Copy the numbers."""
@@ -124,10 +122,10 @@ class OneLane:
 
     def put_weight(self, tensor: Tensor, entries: Sequence[Entry]) -> None:
         """Set the gradient."""
-        if isinstance(tensor, nn.Parameter) or tensor.is_leaf:
+        if tensor.is_leaf:
             tensor.requires_grad_(entries[0]["requires_grad"])
-        grad = entries[0]["grad"]
-        tensor.grad = None if grad is None else grad.to(tensor.device).clone()
+            grad = entries[0].get("grad")
+            tensor.grad = None if grad is None else grad.to(tensor.device).clone()
 
 
 class ManyLanes:
@@ -209,6 +207,7 @@ class ManyLanes:
             stack = stack.to(self._device) if entries[0]["is_on_device"] else stack
             stack.requires_grad_(entries[0]["requires_grad"])
             lanes = lanes_of(_cut_graph(stack) if entries[0]["has_graph"] else stack)
+            self.put_weight(lanes, entries)
             if kind is not nn.Parameter:
                 return lanes
             parameter = nn.Parameter(torch.empty(stack.shape[1:], dtype=stack.dtype), entries[0]["requires_grad"])
@@ -220,18 +219,20 @@ class ManyLanes:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             stack = self._stack(entries)
             if not is_lane_tensor(tensor):
-                if all(torch.equal(stack[0], row) for row in stack[1:]) and tensor.shape == stack.shape[1:]:
+                has_grads = any(entry.get("grad") is not None for entry in entries)
+                is_common = not has_grads and all(torch.equal(stack[0], row) for row in stack[1:])
+                if is_common and tensor.shape == stack.shape[1:]:
                     put_numbers(tensor, stack[0])
+                    self.put_weight(tensor, entries)
                     return
                 if tensor.requires_grad:
                     self._swaps.turn(tensor, stack.to(tensor.device).clone().requires_grad_())
-                    return
-                promote(tensor, len(self._roster), "going on after a pause", self._swaps)
+                else:
+                    promote(tensor, len(self._roster), "going on after a pause", self._swaps)
             if stack_of(tensor).shape != stack.shape:
                 raise self.refuse("a tensor has another shape than at the start")
             stack_of(tensor).data.copy_(stack)
-            if stack_of(tensor).is_leaf:
-                stack_of(tensor).requires_grad_(entries[0]["requires_grad"])
+            self.put_weight(tensor, entries)
 
     def put_array(self, array: np.ndarray[Any, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """Copy the numbers if they are the same in all lanes."""
@@ -241,18 +242,18 @@ class ManyLanes:
 
     def put_weight(self, tensor: Tensor, entries: Sequence[Entry]) -> None:
         """Set the gradient of the stack."""
-        if len({(entry["grad"] is None, entry["requires_grad"]) for entry in entries}) > 1:
-            raise self.refuse("lanes differ in which weights have gradients")
+        grads = [entry.get("grad") for entry in entries]
+        if len({(grad is None, entry["requires_grad"]) for grad, entry in zip(grads, entries, strict=True)}) > 1:
+            raise self.refuse("lanes differ in which tensors have gradients")
         with torch._C.DisableTorchFunction():
             stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
-            if stack.is_leaf and stack.is_floating_point():
-                stack.requires_grad_(entries[0]["requires_grad"])
-            if entries[0]["grad"] is None:
+            if not stack.is_leaf:
+                return
+            stack.requires_grad_(entries[0]["requires_grad"])
+            if grads[0] is None:
                 stack.grad = None
-            elif is_lane_tensor(tensor):
-                stack.grad = torch.stack([entry["grad"] for entry in entries]).to(stack.device)
             else:
-                stack.grad = entries[0]["grad"].to(stack.device).clone()
+                stack.grad = (torch.stack(grads) if is_lane_tensor(tensor) else grads[0].clone()).to(stack.device)
 
 
 def _cut_graph(values: Tensor) -> Tensor:
@@ -273,10 +274,9 @@ def _cut_graph(values: Tensor) -> Tensor:
 
 
 def find_grad_storages(tensor: Tensor) -> set[int]:
-    """Return the storage of the gradient of a weight, if it has one."""
-    with torch._C.DisableTorchFunction():
-        stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
-        return {find_memory(stack.grad)[0]} if stack.is_leaf and stack.grad is not None else set()
+    """Return the storage of the gradient of a tensor, if it has one."""
+    grad = find_grad(tensor)
+    return set() if grad is None else {find_memory(grad)[0]}
 
 
 def find_memory(thing: Any) -> tuple[int, Any]:

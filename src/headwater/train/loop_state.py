@@ -14,6 +14,7 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +24,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from headwater.errors import StudyError
-from headwater.fuse.users_code import is_users_module
+from headwater.fuse.users_code import find_functions, is_users_module
 from headwater.train.lane_values import LaneValues, find_grad_storages
 from headwater.train.loop_frames import LoopFrames
 from headwater.train.snapshot import (
     LITERALS,
+    NUMERIC,
     Content,
     Kind,
     Node,
@@ -39,6 +41,7 @@ from headwater.train.snapshot import (
     put_attributes,
     put_items,
     put_random,
+    read_attributes,
     read_content,
 )
 from headwater.train.user_globals import UserGlobals
@@ -47,6 +50,9 @@ WAY_OUT = (
     "declare it by trial.keep(name=value) if it has state_dict and load_state_dict, or prepare it by "
     "trial.prepare_model, prepare_optimizer, prepare_scheduler or prepare_data_loader"
 )
+GROUPING = "give the optimizer all its parameters before the loop, frozen or with a rate of 0 at first"
+CLONING = "keep a clone of it"
+CLEARING = "call its cache_clear() before the loop and at the end of each epoch, or drop the decorator"
 _BUILTIN: dict[type, str] = {
     list: "list", dict: "dict", set: "set", deque: "deque", OrderedDict: "OrderedDict", defaultdict: "defaultdict",
     Counter: "Counter", Tensor: "tensor", nn.Parameter: "parameter", np.ndarray: "array",
@@ -54,6 +60,7 @@ _BUILTIN: dict[type, str] = {
 }  # fmt: skip
 _BUILTIN_CLASSES = {name: kind for kind, name in _BUILTIN.items()}
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str}
+_GROUPS = "#:groups_of_optimizer"
 _ROOT = re.compile(r"[^:]*:\w+")
 _NUM_SAMPLES = 64
 _TREE = ("frames", "roots", "contents", "new", "data")
@@ -76,7 +83,7 @@ class LoopState:
     lanes: LaneValues
     snapshot: Snapshot
     optimizers: Sequence[Any] = ()
-    """The prepared optimizers of classes outside of torch, whose state dicts leave their attributes out."""
+    """The prepared optimizers, whose state dicts leave their attributes and hooks out."""
     _head: LoopFrames | None = None
     _contents: dict[int, Content] = field(default_factory=dict)
     """What was read at this head, by id: data that all lanes share are compared once."""
@@ -104,10 +111,16 @@ class LoopState:
         roots = _read_roots(frames, variables) | {f"#:model{place}": model for place, model in enumerate(models)}
         roots |= {f"#:loader{place}": _read_loader(loader) for place, loader in enumerate(loaders)}
         weights = [tensor for model in models for tensor in model.state_dict(keep_vars=True).values()]
-        optimizers = [each for each in kept if _is_own_optimizer(each)]
+        optimizers = [each for each in kept if isinstance(each, torch.optim.Optimizer)]
         roots |= _read_optimizers(optimizers)
+        schedulers = [vars(each) for each in kept if isinstance(each, torch.optim.lr_scheduler.LRScheduler)]
+        roots["#:functions"] = tuple(find_functions(schedulers, in_globals=False))
         covered = {id(tensor): tensor for tensor in weights if isinstance(tensor, Tensor)}
         snapshot = Snapshot(roots, covered, {id(thing): thing for thing in kept}).take()
+        snapshot.roots |= _read_groups(optimizers)
+        snapshot.take()  # parameters that nothing else leads to
+        numeric = [node.thing for node in snapshot.nodes.values() if node.kind in NUMERIC]
+        snapshot.memories = {id(thing): lanes.memory(thing) for thing in numeric}
         return cls(frames, variables, lanes, snapshot, optimizers)
 
     def find_obstacle(self, now: LoopFrames) -> str:
@@ -138,6 +151,8 @@ class LoopState:
         for path, value in self._read_again(now).items():
             encoded = encoder.encode(value, path)
             if path not in self.snapshot.roots or not is_same_reference(self.snapshot.roots[path], value):
+                if path.startswith(_GROUPS):
+                    raise NotCarriableError(path, "has other parameters than when the loop began", GROUPING)
                 changed[path] = encoded
         encoder.finish()
         names = self.frames.describe()
@@ -145,7 +160,7 @@ class LoopState:
 
     def _read_again(self, now: LoopFrames) -> dict[str, Any]:
         """Return the present values of variables, and the prepared models."""
-        roots = _read_roots(now, self.variables) | _read_optimizers(self.optimizers)
+        roots = _read_roots(now, self.variables) | _read_optimizers(self.optimizers) | _read_groups(self.optimizers)
         for path, thing in self.snapshot.roots.items():
             if path not in roots and not path.startswith("#"):
                 raise NotCarriableError(path, "was deleted")
@@ -264,19 +279,23 @@ def _read_loader(loader: DataLoader[Any]) -> tuple[Any, ...]:
     return (loader.dataset, loader.collate_fn, *own)
 
 
-def _is_own_optimizer(thing: Any) -> bool:
-    is_known = type(thing).__module__.startswith(("torch.", "headwater."))
-    return isinstance(thing, torch.optim.Optimizer) and not is_known
-
-
 def _read_optimizers(optimizers: Sequence[Any]) -> dict[str, Any]:
-    """Return the attributes of optimizers that are not torch's."""
-    known = vars(torch.optim.SGD([torch.empty(0)]))
+    """Return the hooks and the attributes of the user's that optimizers have."""
+    known = [name for name in vars(torch.optim.SGD([torch.empty(0)])) if not name.endswith("_hooks")]
+    found: dict[str, Any] = {}
+    for place, optimizer in enumerate(optimizers):
+        is_fused = type(optimizer).__module__.startswith("headwater.")
+        for name, value in vars(optimizer).items():
+            if name not in known and (name.endswith("_hooks") or not (is_fused and name.startswith("_"))):
+                found[f"#:optimizer{place}_{name}"] = value
+    return found
+
+
+def _read_groups(optimizers: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameters of each group of each optimizer."""
     return {
-        f"#:optimizer{place}_{name}": value
+        f"{_GROUPS}{place}": tuple(tuple(group["params"]) for group in optimizer.param_groups)
         for place, optimizer in enumerate(optimizers)
-        for name, value in vars(optimizer).items()
-        if name not in known
     }
 
 
@@ -332,11 +351,26 @@ class _Encoder:
         self._storages: dict[int, list[tuple[Any, Any]]] = {}
         self._grads: set[int] = set()
         """The storages of the gradients of weights."""
+        self._memories: dict[str, tuple[int, int]] = {}
+        """The storages that tensors and arrays had when the loop began and have now, by path."""
+        self._moved: set[str] = set()
+        """The paths of plain tensors that show other memory than when the loop began."""
 
     def finish(self) -> None:
         """Write down everything that was referred to."""
         while self._waiting:
             self._waiting.pop()()
+        self._require_same_sharing()
+
+    def _require_same_sharing(self) -> None:
+        """Refuse tensors that share memory now and did not when the loop began, or the other way round."""
+        first: dict[tuple[str, int], tuple[int, int]] = {}
+        num_sharing = Counter(now for _, now in self._memories.values())
+        for path, memory in self._memories.items():
+            before, now = memory
+            is_same = first.setdefault(("before", before), memory) == first.setdefault(("now", now), memory) == memory
+            if not is_same or (path in self._moved and num_sharing[now] > 1):
+                raise NotCarriableError(path, "shares its memory with other tensors than when the loop began", CLONING)
 
     def encode(self, value: Any, path: str) -> Any:
         """Return a reference as numbers, texts and lists, which begin with a tag."""
@@ -383,6 +417,7 @@ class _Encoder:
             self._numbers[id(value)] = number = len(self.new)
             self.new.append(None)
             if kind in (Kind.TENSOR, Kind.ARRAY):  # looks for aliases among all old tensors: after the containers
+                self._note_grad(value, path)
                 self._waiting.insert(0, lambda: self._write_new(number, value, kind, path))
             else:
                 self._waiting.append(lambda: self._write_new(number, value, kind, path))
@@ -390,7 +425,10 @@ class _Encoder:
 
     def _write_new(self, number: int, value: Any, kind: Kind, path: str) -> None:
         if kind in (Kind.TENSOR, Kind.ARRAY):
-            self.new[number] = self._find_alias(value, ["new", number], path) or self._encode_numbers(value, path)
+            alias = self._find_alias(value, ["new", number], path)
+            attributes = read_attributes(value) if isinstance(value, Tensor) else None
+            entry = self._encode_content(Content(None, attributes), kind, path)
+            self.new[number] = (alias or self._encode_numbers(value, path)) | entry
             return
         entry = {"class": self._class_of(value, path), "kind": kind.value}
         if isinstance(value, defaultdict):
@@ -401,7 +439,7 @@ class _Encoder:
 
     def _encode_content(self, content: Content, kind: Kind, path: str) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        if kind is Kind.DICT:
+        if kind is Kind.DICT and content.items is not None:
             entry["items"] = [
                 [
                     self.encode(key, f"{path}.key"),
@@ -426,13 +464,14 @@ class _Encoder:
             return {"class": "=array", "type": fields, "shape": shape, "values": torch.from_numpy(content)}
         if type(value) not in _BUILTIN:
             raise NotCarriableError(path, f"is a tensor of the class {type(value).__name__}")
-        values = None if self._is_dry else self._lanes.row(value, self._place)
+        has_graph = _has_graph(value, path)
         return {
             "class": f"={_BUILTIN[type(value)]}",
-            "values": values,
+            "values": None if self._is_dry else self._lanes.row(value, self._place),
             "requires_grad": value.requires_grad,
             "is_on_device": value.device.type != "cpu",
-            "has_graph": _has_graph(value, path),
+            "has_graph": has_graph,
+            "grad": None if has_graph else self._encode_grad(value, path),
         }
 
     def _find_alias(self, value: Any, reference: Any, path: str) -> Any:
@@ -443,29 +482,41 @@ class _Encoder:
         """
         storage, view = self._lanes.memory(value)
         if storage in self._grads:
-            raise NotCarriableError(path, "shares its memory with the gradient of a weight", "keep a clone of it")
+            raise NotCarriableError(path, "shares its memory with the gradient of a weight", CLONING)
         others = self._storages.setdefault(storage, []) if storage else []
         for other_view, other in others:
             if other_view == view and isinstance(value, Tensor):
                 return {"alias": other}
-            if view is not None and other[0] == "old" and self._lanes.is_plain(value) and other_view[0] == view[0]:
+            is_shown = view is not None and other[0] == "old" and other[1] not in self._moved
+            if is_shown and self._lanes.is_plain(value) and other_view[0] == view[0]:
                 return {"alias": other, "view": [view[1], list(view[2]), list(view[3])]}
         if others:
-            raise NotCarriableError(path, "shares its memory with another tensor or array", "keep a clone of it")
+            raise NotCarriableError(path, "shares its memory with another tensor or array", CLONING)
         others.append((view, reference))
         return None
 
     def _visit(self, node: Node) -> None:
         if id(node.thing) not in self._known:
             self._known[id(node.thing)] = node.thing
-            if node.kind in (Kind.TENSOR, Kind.WEIGHT, Kind.ARRAY):
-                storage, view = self._lanes.memory(node.thing)
-                self._storages.setdefault(storage, []).append((view, ["old", node.path]))
-                if node.kind is Kind.WEIGHT:
-                    self._grads |= find_grad_storages(node.thing)
+            if node.kind in NUMERIC:
+                self._note_memory(node)
+                self._note_grad(node.thing, node.path)
                 self._waiting.insert(0, lambda: self._write_old(node))
             else:
                 self._waiting.append(lambda: self._write_old(node))
+
+    def _note_memory(self, node: Node) -> None:
+        storage, view = memory = self._lanes.memory(node.thing)
+        before = self._snapshot.memories[id(node.thing)]
+        self._storages.setdefault(storage, []).append((view, ["old", node.path]))
+        if storage and before[0]:
+            self._memories[node.path] = before[0], storage
+        if memory != before and self._lanes.is_plain(node.thing):
+            self._moved.add(node.path)
+
+    def _note_grad(self, thing: Any, path: str) -> None:
+        if isinstance(thing, Tensor) and not _has_graph(thing, path):
+            self._grads |= find_grad_storages(thing)
 
     def _write_old(self, node: Node) -> None:
         """Write the content of an object that the set-up makes, where it has changed, and look at all that it holds."""
@@ -491,57 +542,81 @@ class _Encoder:
 
     def _encode_change(self, node: Node, now: Content) -> dict[str, Any]:
         kind, path = node.kind, node.path
+        if kind is Kind.CACHE:
+            code = find_functions(node.thing, in_globals=False)[0].__code__
+            line = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+            raise NotCarriableError(path, f"is a cached function ({line}), whose entries cannot be saved", CLEARING)
         if kind is Kind.UNKNOWN or kind is Kind.STUCK:
             raise NotCarriableError(
                 path, f"is a {type(node.thing).__name__} that has changed, and of no kind that can be saved"
             )
         if kind is Kind.RANDOM:
             return {"random": _encode_state(now.items)}
-        before = node.content.attributes or {}
-        attributes = now.attributes or {}
+        if kind is Kind.DICT and path.endswith("_hooks") and len(now.items) > len(node.content.items):
+            raise NotCarriableError(path, "has new hooks", "register hooks before the loop")
+        items = now.items if kind in (Kind.LIST, Kind.SET, Kind.DICT, Kind.CELL) else None
+        return self._encode_content(Content(items), kind, path) | self._encode_attributes(node, now)
+
+    def _encode_attributes(self, node: Node, now: Content) -> dict[str, Any]:
+        """Return the attributes of an object that have changed or are gone."""
+        before, attributes = node.content.attributes or {}, now.attributes or {}
         changed = {
             name: value
             for name, value in attributes.items()
             if name not in before or not is_same_reference(before[name], value)
         }
-        items = now.items if kind in (Kind.LIST, Kind.SET, Kind.DICT, Kind.CELL) else None
-        entry = self._encode_content(Content(items, changed), kind, path)
         gone = [name for name in before if name not in attributes]
+        entry = self._encode_content(Content(None, changed), node.kind, node.path)
         return entry | ({"gone": gone} if gone else {})
 
     def _write_old_numbers(self, node: Node) -> None:
         thing, path = node.thing, node.path
         if self._is_dry:
             self._encode_numbers(thing, path)
-            return
-        now = self._read(thing, node.kind)
-        if is_same_content(node.content, now):
-            if (thing.numel() if isinstance(thing, Tensor) else thing.size) >= _NUM_SAMPLES:
-                self.data[path] = [now.items, _sample(thing)]
-            return
-        self.contents[path] = self._encode_numbers(thing, path)
+        now = node.content if self._is_dry else self._read(thing, node.kind)
+        for key, value in children(thing, node.kind, now):
+            self.encode(value, f"{path}{key}")
+        if not is_same_content(node.content, now):
+            self.contents[path] = self._encode_numbers(thing, path) | self._encode_attributes(node, now)
+        elif not self._is_dry and (thing.numel() if isinstance(thing, Tensor) else thing.size) >= _NUM_SAMPLES:
+            self.data[path] = [now.items, _sample(thing)]
 
     def _write_weight(self, node: Node) -> None:
-        """Write whether a weight of a prepared model takes gradients, and the gradient that it has."""
-        if find_grad_storages(node.thing) & self._storages.keys():
+        """Write whether a weight of a prepared model takes gradients, the gradient that it has, and its attributes."""
+        now = read_content(node.thing, Kind.WEIGHT)
+        for key, value in children(node.thing, Kind.WEIGHT, now):
+            self.encode(value, f"{node.path}{key}")
+        entry = self._encode_attributes(node, now)
+        grad = self._encode_grad(node.thing, node.path)
+        if grad is not None or now.items != node.content.items:
+            entry |= {"requires_grad": node.thing.requires_grad, "grad": grad}
+        if entry:
+            self.contents[node.path] = entry
+
+    def _encode_grad(self, tensor: Tensor, path: str) -> Tensor | None:
+        """Return a copy of the gradient that a tensor has.
+
+        Raises:
+            NotCarriableError: Another tensor sees the memory of the gradient.
+        """
+        if find_grad_storages(tensor) & self._storages.keys():
             raise NotCarriableError(
-                node.path, "has a gradient that shares its memory with another tensor", "keep a clone of the gradient"
+                path, "has a gradient that shares its memory with another tensor", "keep a clone of the gradient"
             )
-        grad = self._lanes.grad(node.thing, self._place)
-        flag = node.thing.requires_grad
-        if grad is not None or flag != (node.content.attributes or {})["requires_grad"]:
-            self.contents[node.path] = {"requires_grad": flag, "grad": grad}
+        return self._lanes.grad(tensor, self._place)
 
     def present(self, node: Node) -> dict[str, Any]:
         """Return the whole present content of an object, for a lane whose checkpoint does not change it."""
-        if node.kind in (Kind.TENSOR, Kind.ARRAY):
-            return self._encode_numbers(node.thing, node.path)
-        if node.kind is Kind.WEIGHT:
-            return {"requires_grad": node.thing.requires_grad, "grad": self._lanes.grad(node.thing, self._place)}
         now = read_content(node.thing, node.kind)
         if node.kind is Kind.RANDOM:
             return {"random": _encode_state(now.items)}
-        return self._encode_content(now, node.kind, node.path)
+        if node.kind not in (Kind.TENSOR, Kind.ARRAY, Kind.WEIGHT):
+            return self._encode_content(now, node.kind, node.path)
+        if node.kind is Kind.WEIGHT:
+            entry = {"requires_grad": node.thing.requires_grad, "grad": self._encode_grad(node.thing, node.path)}
+        else:
+            entry = self._encode_numbers(node.thing, node.path)
+        return entry | self._encode_content(Content(None, now.attributes), node.kind, node.path)
 
 
 def _has_graph(value: Tensor, path: str) -> bool:
@@ -717,11 +792,13 @@ class _Restorer:
             return tensor.detach() if "view" not in first else tensor.detach().as_strided(shape, strides, offset)
         kind = self._class(first["class"])
         if kind in (Tensor, nn.Parameter):
-            return self.lanes.make_tensor(entries, kind)
+            made: Any = self.lanes.make_tensor(entries, kind)
+            self._waiting.append(lambda: self._fill(made, Kind.TENSOR, entries))
+            return made
         if kind is np.ndarray:
             return self.lanes.join_arrays([_decode_array(entry) for entry in entries])
         if "longest" in first and kind is deque:
-            made: Any = deque(maxlen=first["longest"])
+            made = deque(maxlen=first["longest"])
         elif "factory" in first:
             made = kind.__new__(kind)
             made.default_factory = self.value([entry["factory"] for entry in entries])
@@ -755,10 +832,13 @@ class _Restorer:
         match node.kind:
             case Kind.TENSOR:
                 self.lanes.put_tensor(thing, entries)
+                self._waiting.insert(0, lambda: self._fill(thing, node.kind, entries))
             case Kind.ARRAY:
                 self.lanes.put_array(thing, [_decode_array(entry) for entry in entries])
             case Kind.WEIGHT:
-                self.lanes.put_weight(thing, entries)
+                if "grad" in entries[0]:
+                    self.lanes.put_weight(thing, entries)
+                self._waiting.insert(0, lambda: self._fill(thing, node.kind, entries))
             case Kind.RANDOM:
                 states = [_decode_state(entry["random"]) for entry in entries]
                 if any(not _same_state(states[0], state) for state in states):

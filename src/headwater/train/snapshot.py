@@ -6,6 +6,7 @@ identity, so that its content can be compared with the present one, or be put ba
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import io
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -37,9 +38,9 @@ import torch
 from torch import Tensor
 
 from headwater.fuse.apart import is_per_lane
-from headwater.fuse.functorch import is_lane_tensor
+from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import same
-from headwater.fuse.users_code import is_library, is_users_module
+from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
 
 LITERALS = frozenset({type(None), bool, int, float, str})
 """Values that a checkpoint holds as they are."""
@@ -48,14 +49,16 @@ VALUES = LITERALS | {complex, bytes, range, slice, torch.dtype, torch.device, to
 _CONSTANTS: tuple[Any, ...] = (
     FunctionType, MethodType, partial, frozenset, BuiltinFunctionType, ModuleType, PurePath, Enum, logging.Logger,
     MappingProxyType, torch.layout, torch.memory_format, type(torch.finfo(torch.float32)), type(torch.ops),
-    weakref.ref,
+    weakref.ref, staticmethod, classmethod, property,
 )  # fmt: skip
+_CACHED = type(lru_cache(len))
+_METHODS = (FunctionType, staticmethod, classmethod, property, _CACHED)
 _OUTPUTS = ("tqdm", "logging", "tensorboard", "torch.utils.tensorboard", "tensorboardX", "wandb", "mlflow", "trackio")
 """Packages whose objects only show or record something, and are made anew by the function."""
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _HEAP_TYPE = 1 << 9
 """The flag of classes that were made by a `class` statement."""
-_UNSEEN = frozenset({"_compiled_call_impl", "__weakref__", "__dict__"})
+_UNSEEN = frozenset({"_compiled_call_impl", "_claimed", "__weakref__", "__dict__"})
 """Attributes that belong to Python or to this package."""
 MAX_OBJECTS = 200_000
 """How many objects are looked at; a function that reaches more cannot be continued."""
@@ -74,12 +77,16 @@ class Kind(Enum):
     OBJECT = "object"
     CLASS = "class"
     CELL = "cell"
+    CACHE = "cache"
     TENSOR = "tensor"
     WEIGHT = "weight"
     ARRAY = "array"
     RANDOM = "random"
     UNKNOWN = "unknown"
     STUCK = "stuck"
+
+
+NUMERIC = frozenset({Kind.TENSOR, Kind.WEIGHT, Kind.ARRAY})
 
 
 @dataclass(slots=True)
@@ -118,6 +125,8 @@ class Snapshot:
     paths: dict[str, Any] = field(default_factory=dict)
     classes: dict[type, str] = field(default_factory=dict)
     """Where an object of each class, or the class itself, is found."""
+    memories: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    """Where the memory of tensors and arrays was and which part of it they showed, by id."""
     is_complete: bool = True
 
     def take(self) -> Snapshot:
@@ -179,11 +188,9 @@ def classify(thing: Any) -> Kind:
     if isinstance(thing, CellType):
         return Kind.CELL
     module = type(thing).__module__
-    if isinstance(thing, (FunctionType, MethodType, partial, frozenset, *_CONSTANTS)) or module.startswith(
-        "headwater."
-    ):
-        return Kind.CONSTANT
-    if module.startswith(_OUTPUTS):
+    if isinstance(thing, _CACHED):
+        return Kind.CACHE if find_functions(thing, in_globals=False) else Kind.CONSTANT
+    if isinstance(thing, _CONSTANTS) or module.startswith(("headwater.", *_OUTPUTS)):
         return Kind.CONSTANT
     return _classify_object(thing)
 
@@ -218,6 +225,8 @@ def read_content(thing: Any, kind: Kind, *, copies: bool = False, is_fresh: bool
     """
     if kind in (Kind.TENSOR, Kind.ARRAY):
         return _read_numbers(thing, copies=copies, is_fresh=is_fresh)
+    if kind is Kind.CACHE:
+        return _read_cache(thing, with_counts=not copies)  # which cannot be put back
     reader = _READERS.get(kind)
     return Content() if reader is None else reader(thing)
 
@@ -233,17 +242,30 @@ def _read_cell(thing: Any) -> Content:
         return Content([])
 
 
+def _read_cache(thing: Any, *, with_counts: bool) -> Content:
+    """Read the entries of a cached function, in their order, where the garbage collector finds them."""
+    held = gc.get_referents(thing)
+    pairs = [pair for part in held if type(part) is dict for pair in part.items()]
+    entries = [pair for pair in pairs if type(pair[1]).__name__ != "_lru_list_elem"]  # whose results are in `held`
+    counts = [thing.cache_info()] if with_counts else []
+    return Content([*(part for part in held if type(part) is not dict), *entries, *counts])
+
+
 def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, Any]]:
     """Yield the objects that an object holds, with their place in it."""
     if kind is Kind.DICT:
         for place, (key, value) in enumerate(content.items):
             yield f".key{place}", key
-            yield f"[{key!r}]" if type(key) in LITERALS else f"[{place}]", value
+            yield f"[{key!r}]" if type(key) is str else f"[{place}]", value  # the numbers of hooks differ by call
         yield "?", getattr(thing, "default_factory", None)
-    elif kind in (Kind.LIST, Kind.CELL):
+    elif kind in (Kind.LIST, Kind.CELL, Kind.CACHE):
         yield from ((f"[{place}]", item) for place, item in enumerate(content.items))
     elif kind is Kind.CONSTANT:
         yield from _held_by_constant(thing)
+    elif kind is Kind.CLASS:
+        yield from ((f".{name}", part) for name, part in vars(thing).items() if isinstance(part, _METHODS))
+    elif kind is Kind.OBJECT:
+        yield ".__class__", type(thing)
     for name, value in (content.attributes or {}).items():
         yield f".{name}", value
 
@@ -255,11 +277,10 @@ def _held_by_constant(thing: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".default{place}", value) for place, value in enumerate(thing.__defaults__ or ()))
         yield from ((f".default_{name}", value) for name, value in (thing.__kwdefaults__ or {}).items())
         yield ".__dict__", thing.__dict__
-    elif isinstance(thing, MethodType):
-        yield ".__self__", thing.__self__
-        yield ".__func__", thing.__func__
-    elif isinstance(thing, partial):
-        yield from ((".func", thing.func), (".args", thing.args), (".keywords", thing.keywords))
+    elif isinstance(thing, FunctionType):
+        yield ".__wrapped__", getattr(thing, "__wrapped__", None)
+    else:
+        yield from ((f".{name}", getattr(thing, name)) for name in WRAPPERS.get(type(thing), ()))
 
 
 def is_same_content(one: Content, other: Content) -> bool:
@@ -312,10 +333,15 @@ def put_content(thing: Any, kind: Kind, content: Content) -> bool:
         case Kind.OBJECT | Kind.CLASS:
             pass
         case _:
-            return False
+            return kind is Kind.CACHE and _put_cache(thing, content)
     if content.attributes is not None:
         put_attributes(thing, kind, content.attributes)
     return True
+
+
+def _put_cache(thing: Any, content: Content) -> bool:
+    thing.cache_clear()
+    return is_same_content(_read_cache(thing, with_counts=False), content)
 
 
 def put_items(thing: Any, kind: Kind, items: Sequence[Any]) -> None:
@@ -342,6 +368,9 @@ def put_attributes(thing: Any, kind: Kind, attributes: Mapping[str, Any]) -> Non
     if kind is Kind.CLASS:
         _put_class_attributes(thing, attributes)
         return
+    if isinstance(thing, Tensor) and "grad" in attributes:
+        attributes = dict(attributes)
+        thing.grad = attributes.pop("grad")
     slots = dict(_slots(type(thing)))
     if hasattr(thing, "__dict__"):
         for name in [name for name in vars(thing) if name not in attributes and name not in _UNSEEN]:
@@ -368,7 +397,8 @@ def put_numbers(tensor: Tensor, values: Tensor) -> None:
         tensor.data = values.clone().to(tensor.device)
 
 
-def _attributes(thing: Any) -> dict[str, Any] | None:
+def read_attributes(thing: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object, also those in slots; None if it can have none."""
     found = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
     for name, member in _slots(type(thing)):
         try:
@@ -388,8 +418,14 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _is_data(name: str, value: Any) -> bool:
     """Tell whether an attribute of a class is data, not code."""
-    is_code = isinstance(value, FunctionType | classmethod | staticmethod | property | MemberDescriptorType)
-    return not (name.startswith("__") or name == "_abc_impl" or is_code or hasattr(type(value), "__get__"))
+    return not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
+
+
+def find_grad(tensor: Tensor) -> Tensor | None:
+    """Return the gradient of a leaf; of lanes' leaf, that of the stack."""
+    with torch._C.DisableTorchFunction():
+        stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
+        return stack.grad if stack.is_leaf else None
 
 
 _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
@@ -397,26 +433,30 @@ _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
 
 def _read_numbers(thing: Any, *, copies: bool, is_fresh: bool) -> Content:
     """Read a tensor or an array: a copy of a small one where that is wanted, else a hash."""
-    if isinstance(thing, Tensor) and is_lane_tensor(thing):
-        return Content(object())  # equal to no other content: lanes differ
-    num_bytes = thing.numel() * thing.element_size() if isinstance(thing, Tensor) else thing.nbytes
+    if not isinstance(thing, Tensor):
+        return Content(thing.copy() if copies and thing.nbytes < BIG_BYTES else hash_numbers(thing))
+    attributes = read_attributes(thing)
+    if is_lane_tensor(thing):
+        return Content(object(), attributes)  # equal to no other content: lanes differ
+    num_bytes = thing.numel() * thing.element_size()
     if copies and num_bytes < BIG_BYTES:
-        return Content(thing.detach().clone() if isinstance(thing, Tensor) else thing.copy())
-    if num_bytes < BIG_BYTES or not isinstance(thing, Tensor) or is_fresh:
-        return Content(hash_numbers(thing))
+        return Content(thing.detach().clone(), {**(attributes or {}), "grad": find_grad(thing)})
+    if num_bytes < BIG_BYTES or is_fresh or thing.requires_grad:
+        return Content(hash_numbers(thing), attributes)
     known = _hashes.get(id(thing))
     version = -1 if thing.is_inference() else thing._version
     if known is None or known[0]() is not thing or known[1] != version:
         key = id(thing)
         known = _hashes[key] = weakref.ref(thing, lambda _: _hashes.pop(key, None)), version, hash_numbers(thing)
-    return Content(known[2])
+    return Content(known[2], attributes)
 
 
 def hash_numbers(thing: Any) -> str:
     """Return a hash of the shape, the type and the numbers of a tensor or an array."""
     digest = hashlib.blake2b(f"{tuple(thing.shape)} {thing.dtype}".encode(), digest_size=8)
     if isinstance(thing, Tensor):
-        digest.update(str(thing.requires_grad).encode())
+        grad = find_grad(thing)
+        digest.update(f"{thing.requires_grad} {'' if grad is None else hash_numbers(grad)}".encode())
         with torch._C.DisableTorchFunction(), torch.no_grad(), torch.inference_mode(False):
             numbers = thing.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             numbers = torch.view_as_real(numbers).reshape(-1) if numbers.is_complex() else numbers
@@ -513,13 +553,13 @@ def _read_stuck(thing: Any) -> Content:
 
 
 _READERS: dict[Kind, Callable[[Any], Content]] = {
-    Kind.LIST: lambda thing: Content(list(thing), _attributes(thing)),
-    Kind.SET: lambda thing: Content(list(thing), _attributes(thing)),
-    Kind.DICT: lambda thing: Content(list(dict.items(thing)), _attributes(thing)),
-    Kind.OBJECT: lambda thing: Content(None, _attributes(thing)),
+    Kind.LIST: lambda thing: Content(list(thing), read_attributes(thing)),
+    Kind.SET: lambda thing: Content(list(thing), read_attributes(thing)),
+    Kind.DICT: lambda thing: Content(list(dict.items(thing)), read_attributes(thing)),
+    Kind.OBJECT: lambda thing: Content(None, read_attributes(thing)),
     Kind.CLASS: _read_class,
     Kind.CELL: _read_cell,
-    Kind.WEIGHT: lambda thing: Content(None, {"requires_grad": thing.requires_grad}),
+    Kind.WEIGHT: lambda thing: Content((thing.requires_grad, find_grad(thing) is not None), read_attributes(thing)),
     Kind.RANDOM: lambda thing: Content(_read_random(thing)),
     Kind.UNKNOWN: _read_unknown,
     Kind.STUCK: _read_stuck,

@@ -65,15 +65,20 @@ class UserGlobals:
             raise CannotPack(f"the training function changes the global variable {_name(names[0])}")
         seen = [*rebound, *(node.path for node in changed if not isinstance(node.thing, nn.Module))]
         if seen and not self.notes:
+            is_cache = any(node.path == seen[0] and node.kind is Kind.CACHE for node in changed)
+            way_out = "fill the cache before the study" if is_cache else "use trial.report, trial.note or a file"
             self.notes = (
                 f"the training function changes the global variable {_name(seen[0])}, which is put back after each "
-                "call so that no trial depends on another; to keep values, use trial.report, trial.note or a file",
+                f"call so that no trial depends on another; to keep values, {way_out}",
             )
         for node in changed:
             if not put_content(node.thing, node.kind, node.content):
+                way_out = "change a clone of it that the function makes"
+                if node.kind is Kind.CACHE:
+                    way_out = "call its cache_clear() before the study, or drop the decorator"
                 raise StudyError(
                     f"the training function changes the global variable {_name(node.path)} in place, and the next "
-                    "trial would find it changed; change a clone of it that the function makes"
+                    f"trial would find it changed; {way_out}"
                 )
         for path in rebound:
             self._rebind(path, first.roots)
