@@ -253,7 +253,11 @@ class ManyLanes:
             if grads[0] is None:
                 stack.grad = None
             else:
-                stack.grad = (torch.stack(grads) if is_lane_tensor(tensor) else grads[0].clone()).to(stack.device)
+                stack.grad = (
+                    torch.stack([grad for grad in grads if grad is not None])
+                    if is_lane_tensor(tensor)
+                    else grads[0].clone()
+                ).to(stack.device)
 
 
 def _cut_graph(values: Tensor) -> Tensor:
