@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,3 +99,38 @@ def test_only_files_that_a_run_writes_are_removed(tmp_path: Path) -> None:
         _, left = remove_study(store, recorder.info)
         assert "notes.txt" not in left[0]
     assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", MARKER]
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        f"DROP TABLE notes; CREATE VIEW notes AS {ENDLESS} x AS sequence, 1 AS study_id, 0 AS number, 'a' AS kind, "
+        "'b' AS text, 0.0 AS time FROM c",
+        "CREATE TRIGGER more AFTER UPDATE ON leases BEGIN INSERT INTO notes (study_id, kind, text, time) "
+        f"{ENDLESS} 1, 'a', x, 0.0 FROM c; END",
+    ],
+    ids=["view", "trigger"],
+)
+@pytest.mark.parametrize("create", [True, False], ids=["to change", "to read"])
+def test_a_record_with_sql_of_its_own_is_not_opened(tmp_path: Path, statements: str, create: bool) -> None:
+    path = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(statements)
+    with pytest.raises(StoreError, match="which no record of Headwater has"):
+        open_store(path, create=create)
+
+
+def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE studies SET metric = CAST(zeroblob(300000000) AS TEXT)")
+        connection.commit()
+    with open_store(path, create=False) as store, pytest.raises(StoreError, match="a value of more than 256 MiB"):
+        store.studies()
