@@ -278,7 +278,7 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def _limit_values(connection: sqlite3.Connection) -> None:
-    """Have no value of a file that may come from anywhere fill the memory, or fail a query by bytes that are no text."""
+    """Keep a value of a stranger's file from filling the memory, or from failing a query by bytes that are no text."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.text_factory = _decode_text
 
