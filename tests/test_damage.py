@@ -228,6 +228,8 @@ HARMS = {
     "memory": (["show"], FACT.format("lanes: x", f'{{"num_lanes": 1, "reason": "", "measurements": [{STEP}]}}')),
     "number in a table": (["best"], CONFIG.format("shown.lr", f"json('1{'0' * 400}' || number)")),
     "seeds": (["report"], "UPDATE studies SET settings = json_set(settings, '$.num_seeds', 1000000000000)"),
+    "no seeds": (["ls"], "UPDATE studies SET settings = json_set(settings, '$.num_seeds', NULL)"),
+    "device": (["show", "--timeline"], f"UPDATE spans SET device = '{'9' * 5000}'"),
     "values": (["plot", "plain", "curves"], METRIC.format("number - 9", "e307")),
     "tiny values": (["plot", "plain", "curves"], METRIC.format("number % 2 * 5", "e-324")),
     "rate": (["plot", "plain", "slice"], CONFIG.format("shown.lr", "CASE number WHEN 0 THEN 1e-3 ELSE 1e308 END")),
