@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.page_studies import write_plain
 from typer.testing import CliRunner
 from typer.testing import Result as Invoked
 
 import headwater as hw
 from headwater.cli import app
 from headwater.errors import StoreError
-from headwater.store import open_store
+from headwater.store import Lease, open_store
 
 COLUMNS = [
     ("studies", "name"), ("studies", "metric"), ("studies", "mode"), ("studies", "seed"), ("studies", "space"),
@@ -212,3 +213,48 @@ def test_a_damaged_file_of_a_study_is_an_error_in_words(place: Path, content: by
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
     assert result.stderr.startswith("error: train.py")
+
+
+SPACE = "UPDATE studies SET space = json_replace(space, '$[1].{}', json('{}'))"
+CONFIG = "UPDATE trials SET config = json_set(config, '$.{}', {})"
+METRIC = "UPDATE reports SET metrics = '{{\"accuracy\": ' || ({}) || '{}}}'"
+FACT = "INSERT INTO facts VALUES (200, 1, '{}', '{}', 0)"
+STEP = '{"num_lanes": 1, "seconds_per_lane_step": 1.0, "peak_bytes": ""}'
+HARMS = {
+    "fence": (["rename", "plain", "new"], "UPDATE leases SET fence = 9223372036854775807"),
+    "half a character": (["show"], 'UPDATE studies SET settings = \'{"order": "\\ud800"}\''),
+    "start": (["show"], FACT.format("start", "0")),
+    "passes": (["show"], FACT.format("start", '{"num_passes": "x", "drift": null}')),
+    "memory": (["show"], FACT.format("lanes: x", f'{{"num_lanes": 1, "reason": "", "measurements": [{STEP}]}}')),
+    "number in a table": (["best"], CONFIG.format("shown.lr", f"json('1{'0' * 400}' || number)")),
+    "seeds": (["report"], "UPDATE studies SET settings = json_set(settings, '$.num_seeds', 1000000000000)"),
+    "no seeds": (["ls"], "UPDATE studies SET settings = json_set(settings, '$.num_seeds', NULL)"),
+    "device": (["show", "--timeline"], f"UPDATE spans SET device = '{'9' * 5000}'"),
+    "values": (["plot", "plain", "curves"], METRIC.format("number - 9", "e307")),
+    "tiny values": (["plot", "plain", "curves"], METRIC.format("number % 2 * 5", "e-324")),
+    "rate": (["plot", "plain", "slice"], CONFIG.format("shown.lr", "CASE number WHEN 0 THEN 1e-3 ELSE 1e308 END")),
+    "key in a figure": (["plot", "plain", "parallel"], SPACE.format("key", "[1]")),
+    "key": (["mirror"], SPACE.format("key", "[1]")),
+    "codes": (["mirror"], CONFIG.format("codes", 3)),
+    "code": (["mirror"], CONFIG.format("codes.lr", -5)),
+    "code in a figure": (["plot", "plain", "importance"], CONFIG.format("codes.lr", "-5.0 - number")),
+    "options": (["mirror"], SPACE.format("num_values", "1000000000")),
+    "signs": (["mirror"], SPACE.format("text", f'"uniform({"-" * 15_000}1)"')),
+    "sum": (["mirror"], SPACE.format("text", f'"uniform({"1+" * 9_000}1, 2)"')),
+    "bounds": (["mirror"], SPACE.format("text", '"uniform(1, 0, 5, 6)"')),
+    "step": (["mirror"], SPACE.format("text", '"quniform(0, 1, 0)"')),
+    "time": (["mirror"], "UPDATE transitions SET seconds = 253402300799"),
+}
+"""By what is wrong: a verb, and a statement that has it stumble over that."""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", HARMS)
+def test_no_value_of_a_stranger_ends_a_verb_in_a_traceback(empty_place: Path, what: str) -> None:
+    arguments, statement = HARMS[what]
+    write_plain(Path("study.db"))
+    with open_store("study.db") as store, Lease(store, store.study()):
+        pass
+    with closing(sqlite3.connect("study.db", isolation_level=None)) as connection:
+        assert connection.execute(statement).rowcount
+    ask(*arguments)

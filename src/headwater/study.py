@@ -21,7 +21,7 @@ from headwater.settings import check_function, check_name, check_one_of, check_t
 from headwater.space import Space, show_plain
 from headwater.space.meant import has_search, require_search
 from headwater.space.partial import adopt_shown, complete_config
-from headwater.trials import Constraint, Objective, Result, Surrogate, read_constraints
+from headwater.trials import MOST_SEEDS, Constraint, Objective, Result, Surrogate, read_constraints
 from headwater.trials.html import write_facts, write_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ DEFAULT_STORAGE = "headwater.db"
 LARGEST_SEED = 2**32 - 1
 """What NumPy takes."""
 
-MOST_SEEDS = MOST_DEVICES = 10_000
+MOST_DEVICES = 10_000
 
 
 @dataclass

@@ -15,15 +15,15 @@ def test_what_is_a_number_is_read_as_text_too() -> None:
     assert read_mapping("widths", {}) == {}
 
 
-@pytest.mark.parametrize("given", [True, None, "much", [1], {}, 10**400])
+@pytest.mark.parametrize("given", [True, None, "much", [1], {}, 10**400, 1e308, float("nan"), ["x" * 1000]])
 def test_what_is_no_number_is_refused_by_name(given: object) -> None:
-    with pytest.raises(PlanError, match=r"^price is .*; it must be a number$"):
+    with pytest.raises(PlanError, match=r"^price is .{,70}; it must be a number of at most 1e\+30$"):
         read_number("price", given)
 
 
-@pytest.mark.parametrize("given", [True, None, 2.5, 2.0, "2.5", [1], float("nan")])
+@pytest.mark.parametrize("given", [True, None, 2.5, 2.0, "2.5", [1], float("nan"), 10**10])
 def test_what_is_no_count_is_refused_by_name(given: object) -> None:
-    with pytest.raises(PlanError, match=r"^devices is .*; it must be a whole number$"):
+    with pytest.raises(PlanError, match=r"^devices is .*; it must be a whole number of at most 1,000,000,000$"):
         read_count("devices", given)
 
 

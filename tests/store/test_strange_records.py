@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +13,7 @@ import pytest
 
 from headwater.errors import StoreError
 from headwater.space import Space, uniform
-from headwater.store import Recorder, Store, StudyInfo, find_states, open_store, place_states, remove_study
+from headwater.store import Folder, Recorder, Store, StudyInfo, find_states, open_store, place_states, remove_study
 from headwater.store.states import FOLDER, MARKER, STATES, is_marked, name_folder
 
 
@@ -97,3 +101,70 @@ def test_only_files_that_a_run_writes_are_removed(tmp_path: Path) -> None:
         _, left = remove_study(store, recorder.info)
         assert "notes.txt" not in left[0]
     assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", MARKER]
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        f"DROP TABLE notes; CREATE VIEW notes AS {ENDLESS} x AS sequence, 1 AS study_id, 0 AS number, 'a' AS kind, "
+        "'b' AS text, 0.0 AS time FROM c",
+        "CREATE TRIGGER more AFTER UPDATE ON leases BEGIN INSERT INTO notes (study_id, kind, text, time) "
+        f"{ENDLESS} 1, 'a', x, 0.0 FROM c; END",
+    ],
+    ids=["view", "trigger"],
+)
+@pytest.mark.parametrize("create", [True, False], ids=["to change", "to read"])
+def test_a_record_with_sql_of_its_own_is_not_opened(tmp_path: Path, statements: str, create: bool) -> None:
+    path = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(statements)
+    with pytest.raises(StoreError, match="which no record of Headwater has"):
+        open_store(path, create=create)
+
+
+def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE studies SET metric = CAST(zeroblob(300000000) AS TEXT)")
+        connection.commit()
+    with open_store(path, create=False) as store, pytest.raises(StoreError, match="a value of more than 256 MiB"):
+        store.studies()
+
+
+def test_a_place_on_the_network_is_not_contacted_unless_the_user_names_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, open_store(tmp_path / "study.db") as store:
+        listening.settimeout(0)
+        url = f"ftp://127.0.0.1:{listening.getsockname()[1]}/theirs"
+        recorder = record_study(store, **{STATES: url})
+        with pytest.raises(StoreError, match="on the network"):
+            find_states(store, recorder.info)
+        with pytest.raises(StoreError, match="on the network"):
+            place_states(recorder, None)
+        assert find_states(store, recorder.info, url).url.startswith(url)
+        with pytest.raises(StoreError, match="was named"):
+            find_states(store, recorder.info, "ftp://127.0.0.1/others")
+        _, left = remove_study(store, recorder.info)
+        assert "on the network" in left[0]
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            listening.accept()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_a_checkpoint_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        place = place_states(record_study(store), None)
+    path = Path(place.url) / "0-1.safetensors"
+    (tmp_path / "secret").write_text("secret")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / "secret" if kind == "link" else "/dev/zero")
+    with pytest.raises(StoreError, match="cannot be read"):
+        Folder(place.url).read(path.name)

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from headwater.cli.terminal import (
     DEFAULT_STORAGE,
+    FoundStatesOption,
     JsonOption,
     StorageOption,
     open_err,
@@ -25,6 +26,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: JsonOption = False,
     storage: StorageOption = DEFAULT_STORAGE,
+    states: FoundStatesOption = None,
 ) -> None:
     """Take studies out of the record, with their stages, saved states and weights. There is no way back."""
     with telling_errors():
@@ -41,7 +43,7 @@ def remove(
         with open_store(storage) as store:
             for info in found:
                 if info.name not in gone:  # it may be a stage of one that was named too
-                    names_gone, reasons = remove_study(store, info)
+                    names_gone, reasons = remove_study(store, info, states)
                     gone, left = gone + names_gone, left + reasons
         if as_json:
             print_json({"removed": gone, "left": left})

@@ -12,6 +12,7 @@ from rich.markup import escape
 from headwater.cli.service_options import ServerOption, TokenOption, open_service
 from headwater.cli.terminal import (
     DEFAULT_STORAGE,
+    FoundStatesOption,
     JsonOption,
     StorageOption,
     StudyArgument,
@@ -147,13 +148,14 @@ def best(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(metavar="FILE", help="Also write the best model's weights here, as safetensors.")
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
+    states: FoundStatesOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
     """Show the best trials of a study and their hyperparameters. With --server, it is a study of that service."""
     with telling_errors():
         if not server:
-            _show_best(study, storage, count, save, as_json=as_json)
+            _show_best(study, storage, count, save, states, as_json=as_json)
             return
         from headwater.remote.fetching import fetch_study
 
@@ -161,12 +163,14 @@ def best(  # noqa: PLR0913 - one parameter for each option
         with TemporaryDirectory(prefix="headwater-") as folder:
             record = Path(folder) / "record.db"
             fetch_study(open_service(server, token), name, record, with_weights=save is not None)
-            _show_best(name, str(record), count, save, as_json=as_json)
+            _show_best(name, str(record), count, save, None, as_json=as_json)
 
 
-def _show_best(study: str | None, storage: str, count: int, save: Path | None, *, as_json: bool) -> None:
+def _show_best(
+    study: str | None, storage: str, count: int, save: Path | None, states: str | None, *, as_json: bool
+) -> None:
     if save is not None:
-        _save_weights(study, storage, save)
+        _save_weights(study, storage, save, states)
     from headwater.report.json_views import list_best
     from headwater.report.tables import best_table, describe_transfer
 
@@ -281,7 +285,7 @@ def stop(
         open_out().print(escape(told), soft_wrap=True)
 
 
-def _save_weights(study: str | None, storage: str, path: Path) -> None:
+def _save_weights(study: str | None, storage: str, path: Path, named: str | None) -> None:
     """Write the weights of a study's best model, or of its target, for plain PyTorch to load."""
     from safetensors.torch import save_file
 
@@ -292,7 +296,7 @@ def _save_weights(study: str | None, storage: str, path: Path) -> None:
     stored = read_stored(study, storage)
     home = stored.target_study or stored.info.name
     with open_store(storage, create=False) as store:
-        states = find_states(store, store.study(home))
+        states = find_states(store, store.study(home), named)
     state = StateStore(states).load_kept()
     models, epochs = choose_weights(state), show_epochs(state)
     kept = states.kept[0] if states.kept is not None else None

@@ -85,6 +85,12 @@ StatesOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the states of trials go: a folder or a URL; the record knows it then."),
 ]
+FoundStatesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--states", metavar="URL", help="Where saved states are; a place on the network is not contacted unless named."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only what was found.")]
 

@@ -140,7 +140,7 @@ def read_table(name: str) -> list[dict[str, str]]:
 def _read_values(name: str, given: Any) -> dict[str, Any]:  # Any: what a YAML file holds
     values = read_mapping(name, given)
     if unknown := [key for key in values if key not in OFFER_KEYS]:
-        raise PlanError(f"{name} has {', '.join(map(repr, unknown))}; it may have {', '.join(OFFER_KEYS)}")
+        raise PlanError(f"{name} has {', '.join(map(repr, unknown[:5]))}; it may have {', '.join(OFFER_KEYS)}")
     read: dict[str, Any] = {}
     for key, value in values.items():
         called = f"{key} of {name}"

@@ -7,6 +7,10 @@ from typing import Any
 
 from headwater.errors import PlanError
 
+LARGEST_COUNT = 10**9
+LARGEST = 1e30
+"""Beyond any count, price or time that somebody means; squares and products of such numbers are still finite."""
+
 
 def read_number(name: str, given: Any) -> float:  # Any: what a YAML file or a table holds
     """Return a number.
@@ -16,10 +20,12 @@ def read_number(name: str, given: Any) -> float:  # Any: what a YAML file or a t
     """
     if not isinstance(given, bool):  # which Python takes for a number
         try:
-            return float(given)
+            number = float(given)
         except (TypeError, ValueError, OverflowError):
-            pass
-    raise PlanError(f"{name} is {given!r}; it must be a number")
+            number = LARGEST * 2
+        if abs(number) <= LARGEST:
+            return number
+    raise PlanError(f"{name} is {given!r:.60}; it must be a number of at most {LARGEST:g}")
 
 
 def read_count(name: str, given: Any) -> int:  # Any: as above
@@ -30,10 +36,12 @@ def read_count(name: str, given: Any) -> int:  # Any: as above
     """
     if not isinstance(given, bool | float):
         try:
-            return int(given)
+            number = int(given)
         except (TypeError, ValueError):
-            pass
-    raise PlanError(f"{name} is {given!r}; it must be a whole number")
+            number = LARGEST_COUNT + 1
+        if abs(number) <= LARGEST_COUNT:
+            return number
+    raise PlanError(f"{name} is {given!r:.60}; it must be a whole number of at most {LARGEST_COUNT:,}")
 
 
 def read_mapping(name: str, given: Any) -> Mapping[Any, Any]:  # Any: as above
@@ -43,7 +51,7 @@ def read_mapping(name: str, given: Any) -> Mapping[Any, Any]:  # Any: as above
         PlanError: It is something else.
     """
     if not isinstance(given, Mapping):
-        raise PlanError(f"{name} is {given!r}; it must be names with values, such as {{a: 1, b: 2}}")
+        raise PlanError(f"{name} is {given!r:.60}; it must be names with values, such as {{a: 1, b: 2}}")
     return given
 
 

@@ -141,7 +141,7 @@ def _write_epochs(seconds: EpochSeconds) -> dict[str, Any]:  # Any: as above
 
 def _read(content: Mapping[str, Any]) -> TimeProfile:
     if unknown := [key for key in content if key not in _KEYS]:
-        raise PlanError(f"it has {', '.join(map(repr, unknown))}; it may have {', '.join(sorted(_KEYS))}")
+        raise PlanError(f"it has {', '.join(map(repr, unknown[:5]))}; it may have {', '.join(sorted(_KEYS))}")
     billing = content.get("billing", "instance")
     if billing not in list(Billing):
         raise PlanError(f"its billing is {billing!r}; it must be 'instance' or 'function'")

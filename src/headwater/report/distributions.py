@@ -27,10 +27,14 @@ Label: TypeAlias = bool | int | float | str | None
 
 MAX_NAME = 200
 """Names of parameters are cut to this many characters."""
+MAX_TEXT, MAX_OPTIONS = 20_000, 10_000
+"""A domain with more is left out: Optuna compares options pairwise."""
 
 
 def read_distribution(text: str, num_values: int | None) -> BaseDistribution | None:
-    """Return the distribution for the call that builds a domain; None for a domain that is not one of ours."""
+    """Return the distribution for the call that builds a domain; None for one that is not ours, or is too large."""
+    if len(text) > MAX_TEXT or (num_values or 0) > MAX_OPTIONS:
+        return None
     name, arguments = _parse(re.sub(r" at 0x[0-9a-fA-F]+", "", text))
     if name in ("choice", "grid"):
         labels = [_find_label(text, option) for text, option in arguments]
@@ -81,7 +85,7 @@ def _parse(text: str) -> tuple[str, list[Argument]]:
     for readable in (text, re.sub(r"<[^<>]*>", lambda match: repr(match.group()), text)):
         try:
             call = ast.parse(readable, mode="eval").body
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: it is nested too deeply
             continue
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             parts = call.args

@@ -17,11 +17,11 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from headwater.errors import StudyError
+from headwater.errors import StoreError, StudyError
 from headwater.report.callbacks import Callback
 from headwater.report.exporting import describe_error
 from headwater.report.pacing import LEAST_S, Pace
-from headwater.report.parameters import Parameters, quietly
+from headwater.report.parameters import UNSOUND, Parameters, quietly
 from headwater.report.reading import make_strict, show_storage
 from headwater.report.tables import flatten
 from headwater.store import Store, StudyInfo
@@ -111,7 +111,7 @@ class Mirror:
         times = self._store.times(self._info.id)
         for record in wanted:
             if record.number not in self._done:
-                self._put(self._draw(record, is_over, times), there.get(record.number))
+                self._put(self._draw_sound(record, is_over, times), there.get(record.number))
         return len(wanted)
 
     def close(self) -> None:
@@ -153,6 +153,20 @@ class Mirror:
             return False
         has_other_end = record.status.is_final and there.state is not find_state(record, self._info.metric, True)
         return has_other_end or len(record.history) != len(there.intermediate_values)
+
+    def _draw_sound(self, record: TrialRecord, is_over: bool, times: Mapping[int, tuple[float, float]]) -> FrozenTrial:
+        """Return the trial as Optuna should have it, or say why Optuna could not.
+
+        Raises:
+            StudyError: The record holds something else than was drawn and measured.
+        """
+        try:
+            return self._draw(record, is_over, times)
+        except (*UNSOUND, StoreError, OSError) as error:  # OSError: a date that the system cannot write
+            raise StudyError(
+                f"trial {record.number} of study {self._info.name!r:.60} cannot be mirrored: {error!s:.200}; "
+                "headwater show and export leave out what is damaged"
+            ) from error
 
     def _draw(self, record: TrialRecord, is_over: bool, times: Mapping[int, tuple[float, float]]) -> FrozenTrial:
         """Return the trial as Optuna should have it."""

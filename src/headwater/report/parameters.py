@@ -9,7 +9,11 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 
+from headwater.errors import StoreError
 from headwater.report.distributions import Names, find_parameter, read_distribution
+
+UNSOUND = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Raised by a row that somebody has changed: Optuna and `ast` check what they are given."""
 
 
 class Parameters:
@@ -18,13 +22,25 @@ class Parameters:
     def __init__(self, space: Any) -> None:  # Any: a JSON value, as a rule the stored rows of a space
         self.names = Names()
         rows = space if isinstance(space, list) else []
-        self._space = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
+        self._space = {row["key"]: row for row in rows if isinstance(row, dict) and isinstance(row.get("key"), str)}
         self._distributions: dict[tuple[str, int | None], BaseDistribution | None] = {}
 
     def locate(
         self, config: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:  # Any: parameters
-        """Return what was drawn for a trial, and from what, by name."""
+        """Return what was drawn for a trial, and from what, by name.
+
+        Raises:
+            StoreError: The record does not say so.
+        """
+        try:
+            return self._locate(config)
+        except UNSOUND as error:
+            raise StoreError(f"its domains cannot be read ({type(error).__name__}: {error!s:.80})") from error
+
+    def _locate(
+        self, config: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:  # Any: parameters
         described = self._space | config.get("domains", {})
         parameters: dict[str, Any] = {}
         distributions: dict[str, BaseDistribution] = {}

@@ -97,7 +97,7 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     facts = store.facts(info.id, damaged)
     result = read_result(store, info, storage, damaged)
     if START in facts:
-        result = replace(result, start=StartCheck.read(facts[START]))
+        result = replace(result, start=read_start(facts, damaged))
     if SPENDING in facts:
         result = replace(result, spending=read_spending(facts, damaged))
     target_study = facts.get("target")
@@ -115,6 +115,15 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         notes=tuple(note for note in store.notes(info.id, damaged) if note.kind != ATTRIBUTE),
         damaged=tuple(damaged),
     )
+
+
+def read_start(facts: Mapping[str, Any], damaged: list[str]) -> StartCheck | None:  # Any: JSON values
+    """Read what the first steps showed, if it is that."""
+    try:
+        return StartCheck.read(facts[START])
+    except StoreError as error:
+        damaged.append(f"the fact {START!r} is left out: {error}")
+        return None
 
 
 def read_spending(facts: Mapping[str, Any], damaged: list[str]) -> Spending | None:  # Any: JSON values
@@ -166,7 +175,7 @@ def _read_profile(fact: Any) -> Profile:  # Any: a JSON value
     read_text("reason", profile.reason)
     for item in measurements:
         read_whole("number of lanes", item.num_lanes, 1)
-        read_whole("memory", item.peak_bytes or 0)
+        read_whole("memory", 0 if item.peak_bytes is None else item.peak_bytes)
         if read_real("time", item.seconds_per_lane_step) <= 0 or read_real("time", item.loading_s) < 0:
             raise StoreError("its time is no time")
     return profile

@@ -17,6 +17,8 @@ from headwater.trials import Span, SpanPurpose
 ABSENCE = SpanPurpose.ABSENCE
 MOST_DEVICES = 40
 """So many devices have a line in a terminal; a drawing and JSON have all."""
+MOST_DIGITS = 20
+"""Of the place of a device in its name; longer ones are text."""
 MARKS = {
     SpanPurpose.LANES: "█",
     SpanPurpose.PACK: "▓",
@@ -165,7 +167,7 @@ def _spread(span: Span, cell_s: float, width: int) -> Iterator[tuple[int, float]
 def _as_ordered(name: str) -> tuple[str, int, str]:
     """Return what puts cpu:10 behind cpu:9."""
     kind, _, place = name.rpartition(":")
-    return (kind, int(place), "") if place.isdecimal() else (name, -1, place)
+    return (kind, int(place), "") if place.isdecimal() and len(place) < MOST_DIGITS else (name, -1, place)
 
 
 def _span_as_json(span: Span) -> dict[str, Any]:  # Any: JSON values

@@ -17,6 +17,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headwater.serve.connections import CLIENT
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -85,6 +87,7 @@ class AccessCheck:
         if "token" in query:
             return self._enter(scope, query)
         if self._access.is_known(self._find_cookie(headers)) or self._access.is_known(_find_bearer(headers)):
+            scope.setdefault("state", {})[CLIENT] = "owner"
             return None
         return PlainTextResponse(
             "this dashboard wants its token; open the URL that `headwater dashboard` printed\n", status_code=401

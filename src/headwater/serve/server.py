@@ -12,6 +12,7 @@ import uvicorn
 from headwater.errors import StudyError
 from headwater.serve.access import Access
 from headwater.serve.app import Served, build_app
+from headwater.serve.connections import ConnectionLimits
 
 
 def serve(served: Served, host: str, port: int, tell: Callable[[str], None]) -> None:
@@ -31,8 +32,10 @@ def serve(served: Served, host: str, port: int, tell: Callable[[str], None]) -> 
         bound = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         app = build_app(served, Access.at(token, host, bound))
+        limits = ConnectionLimits(app)
         config = uvicorn.Config(
-            app,
+            limits,
+            http=limits.make_protocol(),
             log_level="warning",
             access_log=False,
             server_header=False,

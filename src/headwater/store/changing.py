@@ -22,8 +22,13 @@ TARGET = "target"
 """The key of the fact that names the study which trained the target."""
 
 
-def remove_study(store: Store, info: StudyInfo) -> tuple[list[str], list[str]]:
+def remove_study(store: Store, info: StudyInfo, states: str | None = None) -> tuple[list[str], list[str]]:
     """Remove a study from the record with all of its stages and checkpoints.
+
+    Args:
+        store: The record.
+        info: The study.
+        states: Where its checkpoints are, as the user says; needed where that is on the network.
 
     Returns:
         The names of the removed studies, and why checkpoints of some were left where they are.
@@ -35,7 +40,7 @@ def remove_study(store: Store, info: StudyInfo) -> tuple[list[str], list[str]]:
     for one in gone:
         place = None
         try:
-            place = find_states(store, one) if store.is_shared else None
+            place = find_states(store, one, states) if store.is_shared else None
         except StoreError as error:
             left.append(f"checkpoints of {one.name} were not looked for: {error}")
         with Lease(store, one), store._writing(ABSENT) as connection:

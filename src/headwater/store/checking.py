@@ -15,6 +15,8 @@ from headwater.store.encoding import decode_json
 
 MOST_NESTED = 64
 """JSON that is nested more deeply is none of ours."""
+LARGEST_WHOLE = 10**300
+"""A larger number is no float either, and nothing of ours holds one."""
 LATEST_S = 253_402_300_799.0
 """The last second of the year 9999, which is the last that Python can write as a date."""
 _SHOWN = 40
@@ -60,8 +62,8 @@ def read_json(what: str, value: object) -> Any:  # Any: a JSON value
         decoded = decode_json(read_text(what, value))
     except (ValueError, TypeError, RecursionError) as error:
         raise StoreError(f"its {what} is no JSON of ours: {_show(value)}") from error
-    if not _is_nested_at_most(decoded, MOST_NESTED):
-        raise StoreError(f"its {what} is nested more than {MOST_NESTED} times")
+    if not _is_bounded(decoded, MOST_NESTED):
+        raise StoreError(f"its {what} is nested more than {MOST_NESTED} times, or has a number of hundreds of digits")
     return decoded
 
 
@@ -81,14 +83,16 @@ def read_metrics(value: object) -> dict[str, float]:
     return {name: read_real(f"metric {_show(name)}", item, must_be_finite=False) for name, item in found.items()}
 
 
-def _is_nested_at_most(value: object, depth: int) -> bool:
+def _is_bounded(value: object, depth: int) -> bool:
+    if type(value) is int:
+        return -LARGEST_WHOLE < value < LARGEST_WHOLE
     if type(value) is dict:
         items: Iterable[object] = value.values()
     elif type(value) is list:
         items = value
     else:
         return True
-    return depth > 0 and all(type(item) is float or _is_nested_at_most(item, depth - 1) for item in items)
+    return depth > 0 and all(type(item) is float or _is_bounded(item, depth - 1) for item in items)
 
 
 def _show(value: object) -> str:

@@ -42,6 +42,8 @@ from headwater.store.schema import METADATA, SCHEMA_VERSION, SEQUENCE, VERSIONS
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
+LARGEST_VALUE = 2**28
+"""Bytes of a row in SQLite; a larger one is refused."""
 POSTGRESQL_LOCKED = "55P03"
 
 Cursor: TypeAlias = Any  # Any: the driver's own, of a connection that is in a transaction
@@ -179,6 +181,8 @@ def explain_failure(error: Exception, database: Database) -> str:
         return f"{name} cannot be opened ({reason}); check the permissions of the file and of its directory"
     if code.startswith("SQLITE_BUSY") or getattr(refusal, "sqlstate", "") == POSTGRESQL_LOCKED:
         return f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process and resume"
+    if code == "SQLITE_TOOBIG":
+        return f"{name} holds a value of more than {LARGEST_VALUE / 2**20:.0f} MiB, which no run of Headwater writes"
     if code:
         return f"{name} cannot be used: {reason}; check the disk (space, permissions), then resume the study"
     return f"{name} cannot be used: {reason}; check that the server runs and that user, password and database are right"
@@ -243,7 +247,7 @@ def _identify(path: Path | None) -> tuple[int, int] | None:
 
 def _connect_sqlite(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _decode_text
+    _limit_values(connection)
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -269,8 +273,14 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     is_written = Path(f"{path}-wal").exists()
     uri = f"{path.as_uri()}?mode=ro" if is_written else f"{path.as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _decode_text
+    _limit_values(connection)
     return connection
+
+
+def _limit_values(connection: sqlite3.Connection) -> None:
+    """Keep a value of a stranger's file from filling the memory, or from failing a query by bytes that are no text."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    connection.text_factory = _decode_text
 
 
 def _decode_text(content: bytes) -> str:
@@ -332,6 +342,7 @@ def _prepare(database: Database) -> int:
 
 def _read_version(database: Database) -> int | None:
     with database.reader.connect() as connection:
+        _refuse_programs(connection, database)
         tables = inspect(connection).get_table_names()
         if VERSIONS.name in tables:
             versions = connection.execute(select(VERSIONS.c.version)).scalars().all()
@@ -347,6 +358,22 @@ def _read_version(database: Database) -> int | None:
             "give the path of a new file, or an empty database"
         )
     return None
+
+
+def _refuse_programs(connection: Connection, database: Database) -> None:
+    """Refuse a SQLite file with views or triggers: SQL of a stranger that our queries would run, without end perhaps.
+
+    A server is the user's own, and others may keep views there.
+    """
+    if database.writer.dialect.name != "sqlite":
+        return
+    query = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') LIMIT 1"
+    found = connection.exec_driver_sql(query).first()
+    if found is not None:
+        raise StoreError(
+            f"{database.name} has a {found[0]} named {found[1]!r:.60}, which no record of Headwater has, so it is not "
+            "opened: reading or changing it would run SQL that somebody else has written"
+        )
 
 
 def _create_tables(database: Database, *, exists: bool) -> None:

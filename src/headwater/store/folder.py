@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -55,7 +57,7 @@ class Folder:
         """
         with self._explaining("read"):
             if self._path is not None:
-                return (self._path / name).read_bytes()
+                return _read_file(self._path / name)
             system, folder = self._system
             return bytes(system.cat_file(f"{folder}/{name}"))
 
@@ -134,6 +136,15 @@ def as_path(url: str) -> Path | None:
 def is_on_network(url: str) -> bool:
     """Tell whether every machine finds the same files by this URL."""
     return as_path(url) is None and not url.startswith("memory://")
+
+
+def _read_file(path: Path) -> bytes:
+    """Return what a real file holds. A link may lead anywhere, and reading a pipe or a device may never end."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, f"{path.name} is no file")
+        return file.read()
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -23,7 +23,7 @@ from headwater.store.encoding import clean_text, encode_json, encode_numbers
 from headwater.store.runner import Runner
 from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import ATTRIBUTE, Note, StudyInfo, Transition
-from headwater.trials import Arrival, Lane, Report, Span, SpanPurpose, Status, TrialRecord
+from headwater.trials import MOST_SEEDS, Arrival, Lane, Report, Span, SpanPurpose, Status, TrialRecord
 
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
@@ -54,6 +54,8 @@ def read_study(row: Values) -> StudyInfo:
     for name, least in (("num_seeds", 1), ("num_trials", 0)):
         if settings.get(name) is not None:
             read_whole(name, settings[name], least)
+    if (settings.get("num_seeds") or 1) > MOST_SEEDS:
+        raise StoreError(f"its num_seeds is {settings['num_seeds']}, where at most {MOST_SEEDS} belong")
     for name in ("part_of", "search", "surrogate", "judge"):
         if settings.get(name) is not None:
             read_text(name, settings[name])

@@ -5,8 +5,9 @@ a place, the record holds that place; in it, each database has a folder of its o
 original's.
 
 A record may come from a stranger. So the names in it are single path components, and a place outside of the record's
-own folder counts only if a run on this side has left a marker with the study's id there. Removing a study removes files
-that a run wrote into a marked folder, and nothing else.
+own folder counts only if a run on this side has left a marker with the study's id there. A place on the network is not
+even contacted unless the user names it. Removing a study removes files that a run wrote into a marked folder, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from headwater.errors import StoreError
 from headwater.store.engine import resolve
-from headwater.store.folder import Folder, as_path
+from headwater.store.folder import Folder, as_path, is_on_network
 from headwater.store.recorder import Recorder
 from headwater.store.store import Store
 from headwater.store.values import StudyInfo
@@ -55,18 +56,27 @@ def place_states(recorder: Recorder, asked: str | Path | None) -> StatesPlace:
     if base == recorded and asked is None:
         _require_own(place, store)
     if not is_marked(place):
-        Folder(place.url).write(MARKER, json.dumps({"study": info.uuid}).encode())
+        Folder(place.url).write(MARKER, _mark(place))
     return place
 
 
-def find_states(store: Store, info: StudyInfo) -> StatesPlace:
+def find_states(store: Store, info: StudyInfo, named: str | None = None) -> StatesPlace:
     """Return where the states of a study lie.
+
+    Args:
+        store: The record.
+        info: The study.
+        named: The place that the user has named, which must be the record's.
 
     Raises:
         StoreError: The record names a place that no run of the study has used, or that leads elsewhere.
     """
     place = _locate(store, info)
-    _require_own(place, store)
+    recorded = store.fact(info.id, STATES)
+    if named is None:
+        _require_own(place, store)
+    elif recorded is not None and recorded != _as_absolute(named):
+        raise StoreError(f"the record says that checkpoints are in {recorded!r:.200}, and {named!r:.200} was named")
     return place
 
 
@@ -100,15 +110,26 @@ def name_folder(info: StudyInfo) -> str:
 
 def is_marked(place: StatesPlace) -> bool:
     """Tell whether a run of the study has used this folder before."""
-    with suppress(StoreError, ValueError, AttributeError):
-        return bool(json.loads(Folder(place.url).read(MARKER)).get("study") == place.study)
+    with suppress(StoreError):
+        return Folder(place.url).read(MARKER) == _mark(place)
     return False
+
+
+def _mark(place: StatesPlace) -> bytes:
+    return json.dumps({"study": place.study}).encode()
 
 
 def _require_own(place: StatesPlace, store: Store) -> None:
     own = None if store.path is None else f"{resolve(store.path)}.states"
     is_own = own is not None and place.url.startswith(f"{own}/")
-    if store.is_shared and not is_own and not is_marked(place):
+    if not store.is_shared or is_own:
+        return
+    if is_on_network(place.url):
+        raise StoreError(
+            f"the record says that checkpoints are in {place.url:.200}, which is on the network, and nothing else has "
+            "named that place; if it is right, name it yourself: states=... or --states"
+        )
+    if not is_marked(place):
         raise StoreError(
             f"the record says that checkpoints are in {place.url}, where no run of this study has been; "
             "if that is right, name the folder yourself: states=... or --states"

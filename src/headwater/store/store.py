@@ -29,6 +29,9 @@ from headwater.trials import Arrival, Lane, Span, Status, TrialRecord
 
 T = TypeVar("T")
 
+LARGEST_FENCE = 2**62
+"""Beyond it, SQLite would go on counting in floats."""
+
 
 def open_store(url: str | Path | None = None, *, create: bool = True, clock: Callable[[], float] = time.time) -> Store:
     """Open the record at `url`: a path, an `sqlite:///` or `postgresql://` URL; None or "memory:" keeps it in memory.
@@ -157,7 +160,10 @@ class Store:
             taken = update(LEASES).where(mine, seen).values(fence=LEASES.c.fence + 1, beat=0, **names)
             if connection.execute(taken).rowcount == 0:
                 return None
-            return int(connection.execute(select(LEASES.c.fence).where(mine)).scalar_one())
+            fence = connection.execute(select(LEASES.c.fence).where(mine)).scalar_one()
+            if not isinstance(fence, int) or not 0 < fence < LARGEST_FENCE:
+                raise StoreError(f"the lease of study {study_id} is damaged: its fence is {fence!r:.40}")
+            return fence
 
     def beat_lease(self, study_id: int, fence: int) -> None:
         """Show that the holder lives."""

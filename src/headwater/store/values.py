@@ -32,7 +32,7 @@ class StudyInfo:
     @property
     def num_seeds(self) -> int:
         """Under how many seeds each trial is trained; the record holds every replica."""
-        return int(self.settings.get("num_seeds", 1))
+        return int(self.settings.get("num_seeds") or 1)
 
     @property
     def also(self) -> Mapping[str, str]:

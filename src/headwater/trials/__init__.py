@@ -38,7 +38,7 @@ from headwater.trials.records import (
     TrialGroup,
     TrialRecord,
 )
-from headwater.trials.replicas import average_replicas, join_arrivals
+from headwater.trials.replicas import MOST_SEEDS, average_replicas, join_arrivals
 from headwater.trials.result import DeviceGains, Result
 from headwater.trials.spans import Span, SpanPurpose
 from headwater.trials.spending import NODE_STAYS, PRICES, SPENDING, NodeStay, Spending, StageSpending
@@ -48,6 +48,7 @@ from headwater.trials.watching import PhaseWatcher, Pulse, Silence, Watcher
 __all__ = [
     "AUTO_SCALES",
     "INFEASIBLE",
+    "MOST_SEEDS",
     "NODE_STAYS",
     "PRICES",
     "SPENDING",

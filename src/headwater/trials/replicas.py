@@ -10,6 +10,9 @@ from statistics import fmean
 
 from headwater.trials.records import Arrival, Report, Status, TrialRecord
 
+MOST_SEEDS = 10_000
+"""Of one trial; a loop over its replicas must end."""
+
 
 def average_replicas(records: Sequence[TrialRecord], num_seeds: int) -> tuple[TrialRecord, ...]:
     """Return one record per trial: its metrics are means over the seeds, at the epochs that all replicas reported."""

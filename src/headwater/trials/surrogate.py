@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.errors import StudyError
+from headwater.errors import StoreError, StudyError
 from headwater.settings import check_one_of, read_number, read_whole, set_whole
 
 AUTO = "auto"
@@ -183,13 +183,25 @@ class StartCheck:
 
     @classmethod
     def read(cls, fact: Mapping[str, Any]) -> StartCheck:  # Any: JSON values
-        """Make it of what `asdict` gave."""
-        found = fact["drift"]
-        if found is None:
-            return cls(num_passes=fact["num_passes"])
-        slopes = {name: Slope(**slope) for name, slope in found["slopes"].items()}
-        drift = Drift(scales=tuple(found["scales"]), num_starts=found["num_starts"], slopes=slopes)
-        return cls(drift=drift, num_passes=fact["num_passes"])
+        """Make it of what `asdict` gave.
+
+        Raises:
+            StoreError: It is something else.
+        """
+        try:
+            found, num_passes = fact["drift"], fact["num_passes"]
+            num_passes = None if num_passes is None else int(num_passes)
+            if found is None:
+                return cls(num_passes=num_passes)
+            slopes = {
+                name: Slope(mean=float(slope["mean"]), error=float(slope["error"]))
+                for name, slope in found["slopes"].items()
+            }
+            scales = tuple(map(int, found["scales"]))
+            drift = Drift(scales=scales, num_starts=int(found["num_starts"]), slopes=slopes)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise StoreError(f"it is no check of the start ({type(error).__name__})") from error
+        return cls(drift=drift, num_passes=num_passes)
 
     @property
     def sees_data_often(self) -> bool:

@@ -14,6 +14,8 @@ from headwater.report.numbers import show_number
 WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 54
 SHORT = 1e5
+LARGEST, LEAST = 1e150, 1e-150
+"""Beyond these, spans and their powers are no floats any more: such values stand outside of the frame."""
 LETTER = 6.4
 """How wide a letter is, about."""
 INK, GREY, LINE, BLUE = "#1b2127", "#5d6872", "#dfe4e7", "#0b6a99"
@@ -35,12 +37,12 @@ class Axis:
     @classmethod
     def over(cls, name: str, values: Iterable[float], *, is_log: bool = False) -> Axis:
         """Span finite values, with some air."""
-        finite = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
+        finite = [value for value in values if abs(value) <= LARGEST and (value >= LEAST or not is_log)]
         low, high = (min(finite), max(finite)) if finite else (0.1, 1.0)
         if is_log:
             air = (high / low) ** 0.04 if high > low else 2.0
             return cls(name=name, low=low / air, high=high * air, is_log=True)
-        air = (high - low) * 0.05 if high > low else abs(high) * 0.1 or 1.0
+        air = (high - low) * 0.05 if high - low > LEAST else max(abs(high) * 0.1, LEAST) if high else 1.0
         return cls(name=name, low=low - air, high=high + air)
 
     def share(self, value: float) -> float:

@@ -180,7 +180,7 @@ def _find_scales(drawn: Drawn, trials: Sequence[FollowedTrial]) -> dict[str, Sca
     """Return an axis for each hyperparameter in which trials differ, as the space has them."""
     flat = {trial.number: dict(flatten(trial.config)) for trial in trials}
     rows = drawn.study.info.space if isinstance(drawn.study.info.space, list) else []
-    domains = {row.get("key"): str(row.get("text")) for row in rows if isinstance(row, dict)}
+    domains = {str(row.get("key")): str(row.get("text")) for row in rows if isinstance(row, dict)}
     keys = dict.fromkeys(key for config in flat.values() for key in config)
     scales: dict[str, Scale] = {}
     for key in keys:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from headwater.report.parameters import Parameters, quietly
+from headwater.errors import StoreError
+from headwater.report.parameters import UNSOUND, Parameters, quietly
 from headwater.store import open_store
 from headwater.trials import Status, TrialRecord, average_replicas
 
@@ -43,7 +44,7 @@ def measure_importance(storage: str, name: str) -> Json:
     parameters = Parameters(info.space)
     drawn = []
     for record, value in pairs:
-        with suppress(LookupError, TypeError, ValueError, AttributeError):  # of all that a damaged row may hold
+        with suppress(StoreError):
             drawn.append((*parameters.locate(record.config), value))
     method, shares = _evaluate(drawn)
     ranked = sorted(shares.items(), key=lambda item: -item[1])
@@ -77,14 +78,16 @@ def _evaluate(drawn: Sequence[tuple[Json, Json, float]]) -> tuple[str, dict[str,
         return "", {}
     with quietly():
         study = optuna.study.create_study(storage=optuna.storages.InMemoryStorage())
-    study.add_trials(
-        create_trial(
-            params={key: parameters[key] for key in varied},
-            distributions={key: distributions[key] for key in varied},
-            value=value,
-        )
-        for parameters, distributions, value in drawn
-    )
+    for parameters, distributions, value in drawn:
+        with suppress(*UNSOUND):  # a value that its own domain does not have
+            trial = create_trial(
+                params={key: parameters[key] for key in varied},
+                distributions={key: distributions[key] for key in varied},
+                value=value,
+            )
+            study.add_trial(trial)
+    if len(study.trials) < LEAST_TRIALS:
+        return "", {}
     # fANOVA grows a forest, for which Optuna needs scikit-learn; PED-ANOVA does without.
     has_forest = find_spec("sklearn") is not None
     evaluator = (

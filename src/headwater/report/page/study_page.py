@@ -20,11 +20,11 @@ from headwater.report.page.packing import (
 )
 from headwater.report.page.spending import describe_cost, pack_spending
 from headwater.report.page.surrogates import describe_surrogates
-from headwater.report.reading import make_strict, read_profiles, read_spending
+from headwater.report.reading import make_strict, read_profiles, read_spending, read_start
 from headwater.report.timeline import Timeline
 from headwater.store import Store, StudyInfo, find_asker, find_runner, read_spans
 from headwater.store.device_wishes import read_devices
-from headwater.trials import SPENDING, START, Result, Spending, StartCheck
+from headwater.trials import SPENDING, START, Result, Spending
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
@@ -219,10 +219,8 @@ class StudyPage:
 def _describe_start(facts: Mapping[str, Any]) -> list[str]:  # Any: JSON values
     if START not in facts:
         return []
-    try:
-        return StartCheck.read(facts[START]).describe()
-    except (LookupError, TypeError, AttributeError):
-        return []
+    found = read_start(facts, [])
+    return [] if found is None else found.describe()
 
 
 def make_plain(value: Json) -> Json:

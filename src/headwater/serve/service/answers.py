@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from headwater.errors import HeadwaterError, ServiceError, StoreError, StudyError
@@ -84,13 +84,16 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
     """Return what was sent.
 
     Raises:
-        ServiceError: It is more than may be.
+        ServiceError: It is more than may be, or was not sent to its end.
     """
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > most_bytes:
-            raise ServiceError(f"the body has more than the {most_bytes:,} bytes that are possible; send less", 413)
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most_bytes:
+                raise ServiceError(f"the body has more than the {most_bytes:,} bytes that are possible; send less", 413)
+    except ClientDisconnect:
+        raise ServiceError("the body was not sent to its end", 400) from None
     return bytes(content)
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from headwater.errors import ServiceError
+from headwater.serve.connections import CLIENT
 from headwater.serve.service.answers import (
     HEADERS,
     LONGEST_WAIT_S,
@@ -202,6 +203,7 @@ class Api:
             )
         self._rates.count(user.name)
         request.state.user = user
+        setattr(request.state, CLIENT, user.name)
         return user
 
     async def _find(self, request: Request, *, to_change: bool = False) -> tuple[Submission, StudyFolder]:

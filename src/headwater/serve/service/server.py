@@ -21,9 +21,9 @@ from starlette.routing import Route
 from headwater.errors import StudyError
 from headwater.report.page.html import SERVICE_PARTS, dashboard_html, queue_html
 from headwater.serve.access import HEADERS as PAGE_HEADERS
+from headwater.serve.connections import ConnectionLimits
 from headwater.serve.service.answers import HEADERS, answer, refuse_failing, refuse_unknown, telling_errors
 from headwater.serve.service.api import Api
-from headwater.serve.service.connections import ConnectionLimits
 from headwater.serve.service.coordinator import Coordinator
 from headwater.serve.service.folders import ServiceFolder
 from headwater.serve.service.isolation import Limits, check_interpreter
