@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import importlib
 import json
@@ -20,6 +21,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from ray.experimental.tqdm_ray import safe_print
 from tests.train.lab import run, run_alone
 from torch import Tensor, nn
 from tqdm import tqdm  # type: ignore[import-untyped]  # it has no types
@@ -239,3 +241,14 @@ def test_each_trial_has_its_own_files_or_lanes_split(name: str, tmp_path: Path) 
         assert done.notes.history(number) == notes.history(number)
         own = group / f"trial_{number}"
         assert read_files(own if own.exists() else group).items() >= read_files(alone).items()
+
+
+def test_a_print_function_of_ray_writes_to_each_trials_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "print", safe_print)
+    done = run(train_with(print_to_file, tmp_path), {7: {"x": 0.25}, 8: {"x": 0.5}}, checks=False)
+    assert done.outcome is Outcome.DONE, done.reason
+    assert [(tmp_path / f"trial_{number}" / "log.txt").read_text() for number in (7, 8)] == [
+        "epoch\t1\t0.25\ndone\n", "epoch\t1\t0.5\ndone\n"
+    ]  # fmt: skip

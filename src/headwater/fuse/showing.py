@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import logging
 import sys
@@ -27,7 +28,7 @@ def show(function: Function, *args: Any, **kwargs: Any) -> Any:
     if roster is None or roster.place is not None:
         return function(*args, **kwargs)
     if (kwargs.get("file") or sys.stdout) not in roster.streams:
-        is_print = name_function(function) == "print"
+        is_print = function is builtins.print or name_function(function) == "print"
         return (keep if is_print else call_unknown)(function, *map(spell, args), **kwargs)
     args = (*map(spell, args),)
     with roster.showing():
