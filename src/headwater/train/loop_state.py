@@ -282,6 +282,7 @@ def _read_loader(loader: DataLoader[Any]) -> tuple[Any, ...]:
 def _read_optimizers(optimizers: Sequence[Any]) -> dict[str, Any]:
     """Return the hooks and the attributes of the user's that optimizers have."""
     known = [name for name in vars(torch.optim.SGD([torch.empty(0)])) if not name.endswith("_hooks")]
+    known.append("_opt_called")  # set by schedulers of torch, which only warn by it
     found: dict[str, Any] = {}
     for place, optimizer in enumerate(optimizers):
         is_fused = type(optimizer).__module__.startswith("headwater.")
