@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from tests.execute.simulation import list_gpus, never_called
 
+import headwater as hw
 from headwater.conduct.eager_target import EagerChoice
+from headwater.execute import SimulatedExecutor, SimulatedTimes
+from headwater.space import Config
 from headwater.store import StudyInfo, open_store
-from headwater.trials import Lane, Objective, Report, Status, TrialRecord
+from headwater.trials import Lane, Objective, Report, Status, Surrogate, TrialRecord
 
 
 def make_choice(num_trials: int | None = 4, share: float = 0.5, mode: str = "min") -> EagerChoice:
@@ -144,3 +149,26 @@ def test_it_knows_what_the_record_calls_the_search() -> None:
     with open_store(None) as store:
         choice.on_study(StudyInfo(name="mine", metric="loss", mode="min", seed=0, settings={}), store)
     assert choice.name == "mine"
+
+
+def test_a_target_that_takes_the_last_idle_device_does_not_end_a_search_with_lanes_that_wait(tmp_path: Path) -> None:
+    def count_places(config: Config, epoch: int) -> Mapping[str, float]:
+        return {"loss": float(config["place"])}
+
+    # The best trial is in a slow group: its target takes the device of that group from the lanes that wait, and the
+    # target of an earlier trial still has the other device.
+    times = SimulatedTimes(
+        epoch_s=lambda config, num_lanes, kind: 10.0 if config["place"] < 16 else 3.0, num_epochs=2, speedups={2: 1.0}
+    )
+    study = hw.Study(
+        never_called,
+        space={"place": hw.grid(list(range(64)))},
+        metric="loss",
+        storage=tmp_path / "record.db",
+        executor=SimulatedExecutor(list_gpus(2), count_places, times),
+        lanes=16,
+        packing=None,
+        surrogate=Surrogate(scale=2, eager=0.5, num_checked=0),
+    )
+    result = study.run(watcher=hw.Silence())
+    assert {trial.status for trial in result.trials} == {Status.COMPLETED}

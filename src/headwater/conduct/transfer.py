@@ -101,6 +101,8 @@ class TransferConductor:
             start = self._place_start(left)
             start += self._place_ahead(left[len(start) :])
             placements, left = placements + start, left[len(start) :]
+            if not left:  # lanes may wait that no device is left for: the stage is not over
+                break
             found = self._place_one(self._conductor_of(self._active), left)
             placements += found
             used = {name for placement in found for name in placement.devices}
