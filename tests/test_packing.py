@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.spans import assert_no_overlap
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -161,6 +162,7 @@ def test_a_target_that_is_reached_ends_the_pack_with_everything_saved(tmp_path: 
     assert "reached the target" in result.ended_early
     whole = study_of(Slow(), packing=None).run(num_trials=6)
     assert outcome(study_of(Slow(), **settings).resume()) == outcome(whole)
+    assert_no_overlap(tmp_path / "study.db")
 
 
 def test_time_is_billed_to_the_trial_that_took_it() -> None:

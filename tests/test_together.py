@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.spans import assert_no_overlap
 from torch import nn
 
 import headwater as hw
@@ -152,6 +153,7 @@ def test_each_study_keeps_its_own_record_and_goes_on_from_it(tmp_path: Path) -> 
         alone = make_study(train, search).run(8, watcher=hw.Silence())
         assert sorted(row[1] for row in list_values(found)) == sorted(row[1] for row in list_values(alone))
         assert found.storage == str(tmp_path / f"{search}.db")
+        assert_no_overlap(tmp_path / f"{search}.db")
 
 
 def test_a_trial_that_raises_fails_in_its_own_study() -> None:

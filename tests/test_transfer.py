@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.spans import assert_no_overlap
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -148,6 +149,7 @@ def test_the_record_has_every_stage_and_a_resumed_study_repeats_none(tmp_path: P
     again = study.resume()
     assert outline(again) == outline(result)
     assert again.num_lane_steps == 0
+    assert_no_overlap(tmp_path / "study.db")
 
 
 def test_what_does_not_transfer_is_tuned_on_the_target_near_the_answer() -> None:

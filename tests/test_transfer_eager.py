@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.execute.lab import INPUTS, StayingExecutor, list_children
+from tests.spans import assert_no_overlap
 from torch import nn
 
 import headwater as hw
@@ -145,6 +146,7 @@ def run(
         callbacks=[Settled(folder)],
     )
     result = study.run()
+    assert_no_overlap(folder / "s.db", "s")
     lines = (folder / "log").read_text().splitlines()
     return result, [(int(place), int(epoch)) for place, epoch in map(str.split, lines)]
 
@@ -212,6 +214,8 @@ def test_the_target_goes_before_lanes_that_wait_where_it_is_most_likely_settled(
     assert result.target.config == {"place": 0}
     first = next(place for place, name in enumerate(workers.order) if ".target-" in name)  # whichever trial led then
     assert "s" in workers.order[first:]
+    assert {trial.status for trial in result.trials} == {Status.COMPLETED}
+    assert_no_overlap(tmp_path / "s.db", "s")
 
 
 def test_a_search_that_comes_to_nothing_is_told_and_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.execute.simulation import list_gpus, never_called
+from tests.spans import assert_no_overlap
 
 import headwater as hw
 from headwater.conduct.eager_target import EagerChoice
+from headwater.conduct.protocol import Conductor
 from headwater.execute import SimulatedExecutor, SimulatedTimes
 from headwater.space import Config
-from headwater.store import StudyInfo, open_store
-from headwater.trials import Lane, Objective, Report, Status, Surrogate, TrialRecord
+from headwater.store import StudyInfo, open_store, read_spans
+from headwater.trials import Device, Lane, Objective, Placement, Report, Status, Surrogate, TrialRecord
 
 
 def make_choice(num_trials: int | None = 4, share: float = 0.5, mode: str = "min") -> EagerChoice:
@@ -151,24 +154,61 @@ def test_it_knows_what_the_record_calls_the_search() -> None:
     assert choice.name == "mine"
 
 
-def test_a_target_that_takes_the_last_idle_device_does_not_end_a_search_with_lanes_that_wait(tmp_path: Path) -> None:
-    def count_places(config: Config, epoch: int) -> Mapping[str, float]:
-        return {"loss": float(config["place"])}
+def count_places(config: Config, epoch: int) -> Mapping[str, float]:
+    return {"loss": float(config["place"])}
 
-    # The best trial is in a slow group: its target takes the device of that group from the lanes that wait, and the
-    # target of an earlier trial still has the other device.
-    times = SimulatedTimes(
-        epoch_s=lambda config, num_lanes, kind: 10.0 if config["place"] < 16 else 3.0, num_epochs=2, speedups={2: 1.0}
-    )
-    study = hw.Study(
+
+def make_study(executor: SimulatedExecutor, path: Path) -> hw.Study:
+    """Return a study whose best trial is in a slow group, so that the target starts with another trial before."""
+    return hw.Study(
         never_called,
         space={"place": hw.grid(list(range(64)))},
         metric="loss",
-        storage=tmp_path / "record.db",
-        executor=SimulatedExecutor(list_gpus(2), count_places, times),
+        storage=path,
+        name="s",
+        executor=executor,
         lanes=16,
         packing=None,
         surrogate=Surrogate(scale=2, eager=0.5, num_checked=0),
     )
-    result = study.run(watcher=hw.Silence())
+
+
+TIMES = SimulatedTimes(
+    epoch_s=lambda config, num_lanes, kind: 10.0 if config["place"] < 16 else 3.0, num_epochs=2, speedups={2: 1.0}
+)
+
+
+def test_a_target_that_takes_the_last_idle_device_does_not_end_a_search_with_lanes_that_wait(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(list_gpus(2), count_places, TIMES)
+    result = make_study(executor, tmp_path / "s.db").run(watcher=hw.Silence())
     assert {trial.status for trial in result.trials} == {Status.COMPLETED}
+    assert_no_overlap(tmp_path / "s.db")
+    with open_store(tmp_path / "s.db", create=False) as store:
+        studies = {span.study for span in read_spans(store)}
+    assert studies == {"s", "s.target-0", "s.target-16"}, "also the target that another one replaced"
+
+
+class Offering:
+    """A conductor to which the device of a target is offered again at once."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the conductor has
+        return getattr(self._conductor, name)
+
+    def place(self, idle: Sequence[Device]) -> Sequence[Placement]:
+        placements = self._conductor.place(idle)
+        taken = {name for one in placements if ".target-" in one.study for name in one.devices}
+        return placements if not taken else self._conductor.place([one for one in idle if one.name in taken])
+
+
+class OfferingExecutor(SimulatedExecutor):
+    def run(self, conductor: Conductor) -> None:
+        super().run(cast(Conductor, Offering(conductor)))
+
+
+def test_the_search_is_not_placed_on_the_device_of_a_target_that_runs(tmp_path: Path) -> None:
+    study = make_study(OfferingExecutor(list_gpus(2), count_places, TIMES), tmp_path / "s.db")
+    with pytest.raises(AssertionError, match="handed out to 's' while a group still trains there"):
+        study.run(watcher=hw.Silence())

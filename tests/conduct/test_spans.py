@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.execute.simulation import EVEN, UNEVEN, learn, list_gpus, make_study
+from tests.spans import assert_no_overlap
 
 from headwater.errors import StudyError
 from headwater.execute import DeviceJoin, DeviceLeave, DeviceLoss, SimulatedExecutor, SimulatedTimes
@@ -79,9 +80,7 @@ def test_the_target_has_all_devices_also_the_one_on_which_the_search_has_just_en
 
 def test_the_spans_of_a_device_never_overlap_and_hold_all_that_was_trained(tmp_path: Path) -> None:
     spans = record(tmp_path / "record.db", UNEVEN, 3, 30, search="asha")
-    for device in ("gpu:0", "gpu:1", "gpu:2"):
-        mine = [span for span in spans if span.device == device]
-        assert all(one.end_s <= two.begin_s for one, two in pairwise(mine))
+    assert_no_overlap(tmp_path / "record.db")
     with open_store(tmp_path / "record.db", create=False) as store:
         trials = store.trials(store.study().id)
     saved_s = sum(span.seconds for span in spans) - sum(trial.seconds for trial in trials)
@@ -142,6 +141,4 @@ def test_stages_of_a_study_with_surrogates_share_a_timeline(tmp_path: Path) -> N
     assert "whole" in studies
     assert any(name.startswith("whole.target-") for name in studies)
     assert read(path, "whole") == spans
-    for device in ("gpu:0", "gpu:1"):
-        mine = [span for span in spans if span.device == device]
-        assert all(one.end_s <= two.begin_s for one, two in pairwise(mine))
+    assert_no_overlap(path, "whole")

@@ -432,3 +432,10 @@ def test_where_the_time_is_over_before_anything_trains_one_group_trains_and_noth
     study = ConductedStudy(lanes=1, packing="cost", limits=limits)
     clock.jump(10.0)
     assert [(placement.purpose, len(placement.groups)) for placement in study.place()] == [(Purpose.TRAIN, 1)]
+
+
+def test_a_device_that_is_offered_while_a_group_trains_there_is_not_handed_out_again() -> None:
+    study = ConductedStudy(lanes=2)
+    study.place("cpu:0")
+    with pytest.raises(AssertionError, match=r"cpu:0 was handed out to .* while a group still trains there"):
+        study.place("cpu:0")

@@ -27,6 +27,7 @@ from tests.execute.lab import (
     train,
 )
 from tests.execute.simulation import UNEVEN, list_gpus
+from tests.spans import assert_no_overlap
 from torch import nn
 
 import headwater as hw
@@ -163,6 +164,7 @@ def test_with_a_surrogate_the_table_and_the_target_are_the_same(away: Away, sear
     assert result.target is not None
     assert expected.target is not None
     assert result.target.config == expected.target.config
+    assert_no_overlap(tmp_path / "s.db")
     if not isinstance(study.executor, SimulatedExecutor):  # its table has one value for an epoch, whatever the width
         assert result.target.history == expected.target.history
 
@@ -173,6 +175,7 @@ def test_with_a_surrogate_in_lanes_they_are_the_same_but_for_rounding(away: Away
     result = away(study).run(num_trials=NUM_TRIALS)
     expected = run_plainly(search, has_surrogate=True)
     assert_same(result, expected)
+    assert_no_overlap(tmp_path / "s.db")
     assert result.target is not None
     assert expected.target is not None
     assert result.target.config == expected.target.config
@@ -312,6 +315,7 @@ def test_an_interrupted_study_goes_on_and_ends_like_another(
     assert cut.was_interrupted
     assert count_reports(cut) < count_reports(run_plainly(search))
     assert_same(study.resume(), run_plainly(search), tolerance=0.0)
+    assert_no_overlap(tmp_path / "study.db")
 
 
 def test_a_study_that_has_ended_is_resumed_without_training(away: Away, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.execute.lab import NUM_EPOCHS, STUDY, StopAt, assert_same, list_children
+from tests.spans import assert_no_overlap
 
 import headwater as hw
 from headwater.execute import AutoExecutor, Executor, InlineExecutor, ProcessExecutor
@@ -101,6 +102,7 @@ def test_wishes_one_right_after_the_other_are_all_met(tmp_path: Path) -> None:
     result = make(path, ProcessExecutor(1), "asha", watcher).run(num_trials=NUM_TRIALS)
     assert_same(result, find_undisturbed("asha"))
     assert watcher.devices == ("cpu:1",)
+    assert_no_overlap(path)
 
 
 def test_a_worker_that_is_killed_while_it_is_to_leave_costs_no_trial(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.execute.lab import (
     list_children,
     train,
 )
+from tests.spans import assert_no_overlap
 
 import headwater as hw
 from headwater.errors import StudyError
@@ -97,6 +98,7 @@ def test_what_was_decided_as_results_came_is_decided_again(workers: StayingExecu
     epochs = {trial.number: trial.epochs for trial in result.trials}
     assert all(epochs[trial.number] >= trial.epochs for trial in cut.trials)
     assert len(epochs) == 12
+    assert_no_overlap(tmp_path / "study.db")
     assert all(trial.status is not Status.RUNNING for trial in result.trials)
 
 

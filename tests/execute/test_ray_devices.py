@@ -12,6 +12,7 @@ import pytest
 from tests.execute.calling import run_python
 from tests.execute.clusters import add_node, await_truth, open_cluster
 from tests.execute.lab import STUDY, assert_same, train
+from tests.spans import assert_no_overlap
 
 import headwater as hw
 from headwater.report import Callback
@@ -92,6 +93,7 @@ def test_devices_that_go_come_again_and_join_change_nothing(
     result = replace(study, storage=path, executor=hw.RayExecutor(), callbacks=[steps]).run(num_trials=NUM_TRIALS)
     assert not steps.left
     assert_same(result, replace(STUDY, search="asha", lanes=2).run(num_trials=NUM_TRIALS))
+    assert_no_overlap(path)
     with open_store(path, create=False) as store:
         spans = read_spans(store)
     gone = told[0].partition("to give up ")[2].partition(" after")[0]

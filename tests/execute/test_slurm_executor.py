@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.execute.clusters import await_truth
 from tests.execute.lab import STUDY, assert_same, train
+from tests.spans import assert_no_overlap
 
 import headwater as hw
 from headwater.errors import StudyError
@@ -128,6 +129,7 @@ def test_a_study_with_a_requeue_and_a_node_that_dies_comes_to_the_same(
     assert len(requeued) == 1
     assert list_nodes(result) == {1.0, 2.0}
     assert_same(result, plain, tolerance=0.0)
+    assert_no_overlap(tmp_path / "s.db")
 
 
 @needs_slurm
@@ -144,6 +146,7 @@ def test_a_job_whose_time_is_over_leaves_with_everything_saved_and_is_queued_aga
     assert "asked to leave" in "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
     assert_same(result, plain, tolerance=0.0)
     assert result.num_lane_steps == plain.num_lane_steps
+    assert_no_overlap(tmp_path / "s.db")
 
 
 @needs_slurm

@@ -152,3 +152,17 @@ class RunningPlacement:
 
 RunningPlacements: TypeAlias = Collection[RunningPlacement]
 """All that run now."""
+
+
+def require_idle(placement: Placement, busy: Collection[str]) -> None:
+    """Stop a run that hands out a device on which something still trains, before the record has two spans there.
+
+    Raises:
+        AssertionError: That is a fault of Headwater; also `python -O` stops the run.
+    """
+    taken = sorted({*placement.devices}.intersection(busy))
+    if taken or len({*placement.devices}) < len(placement.devices):
+        raise AssertionError(
+            f"{', '.join(taken or placement.devices)} was handed out to {placement.study!r} while a group still "
+            "trains there; please report this"
+        )

@@ -13,7 +13,7 @@ from headwater.conduct.listeners import StudyLog
 from headwater.conduct.run_devices import RunDevices
 from headwater.conduct.run_end import RunEnd
 from headwater.conduct.run_progress import RunProgress
-from headwater.conduct.running import RunningGroup, RunningPlacement
+from headwater.conduct.running import RunningGroup, RunningPlacement, require_idle
 from headwater.conduct.setup import StudySetup, open_states, open_waiting, record_learnt
 from headwater.conduct.spans import follow_trials
 from headwater.conduct.study_trials import StudyTrials
@@ -70,6 +70,7 @@ class StudyConductor:
         self._devices = RunDevices(setup, self._log.tell)
         self._flow = open_flow(setup, self._waiting.grouper, self._log.tell_devices, self._devices.kinds)
         self.order_devices, self.close = self._flow.kinds.order, self._log.close
+        self.write_spans = setup.recorder.flush
         self._choice = WorkChoice(
             self._find_work, self._waiting, self._flow, self._devices, self._log.tell_devices, spreads=setup.spreads
         )
@@ -116,8 +117,6 @@ class StudyConductor:
         return self._start(work, devices) if work else None
 
     def _start(self, work: Work, devices: tuple[str, ...]) -> Placement:
-        taken = self.devices.intersection(devices)
-        assert not taken, f"{', '.join(sorted(taken))} was handed out while a group still trains there"
         placement = Placement(
             key=next(self._setup.keys),
             study=self._info.name,
@@ -128,6 +127,7 @@ class StudyConductor:
             num_devices=len(self._devices.names),
             seconds_left=self.end.seconds_left,
         )
+        require_idle(placement, self.devices)
         running = RunningPlacement.start(placement, work, self._clock(), is_lent=devices[0] in self._devices.lent)
         self._running[placement.key] = running
         self._log.show_phase(work.purpose)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from headwater.conduct.protocol import Conductor
+from headwater.conduct.running import require_idle
 from headwater.conduct.stages import Measuring, Stage, StageSpec
 from headwater.conduct.transfer_steps import TransferSteps
 from headwater.plan.jobs import Part
@@ -263,6 +264,9 @@ class TransferConductor:
         placements: list[Placement] = [
             replace(one, num_devices=max(one.num_devices, num_known)) for one in conductor.place(idle)
         ]
+        others = [stage.conductor.devices for stage in self._stages if stage.conductor is not conductor]
+        for one in placements:
+            require_idle(one, frozenset().union(*others))
         self._owners |= {placement.key: conductor for placement in placements}
         self._briefs |= {placement.study: conductor for placement in placements}
         return placements
@@ -355,5 +359,6 @@ class TransferConductor:
         for stage in list(self._leaving):
             if not stage.conductor.is_running:
                 self._leaving.remove(stage)
+                stage.conductor.write_spans()
                 stage.conductor.close()
                 stage.close()

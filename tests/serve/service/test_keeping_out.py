@@ -30,6 +30,7 @@ from tests.serve.service.conftest import (
 from headwater.errors import StoreError, StudyError
 from headwater.execute import Service
 from headwater.serve.service.openapi import PLACES, Place
+from headwater.serve.service.rates import MOST_UPLOADS
 from headwater.serve.service.requests import parse_json, read_submission
 from headwater.serve.service.store import ServiceStore
 from headwater.serve.service.values import Role, User
@@ -169,6 +170,26 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_whole(start_service: S
         line.sendall(head.encode() + b"4000\r\n" + b"x" * 0x4000)  # and never ends
         assert line.recv(1000).startswith(b"HTTP/1.1 413")
     assert user.list_studies() == []
+
+
+def test_one_user_cannot_fill_the_memory_of_the_service_with_submissions_that_never_end(
+    service: RunningService,
+) -> None:
+    ada, ben = service.add_user("ada"), service.add_user("ben")
+    parts = urlsplit(service.url)
+    lines = ["POST /v1/studies HTTP/1.1", "Host: x", f"Authorization: Bearer {ada.token}", "Content-Length: 9000000"]
+    head = "\r\n".join([*lines, "Expect: 100-continue", "", ""]).encode()
+    with ExitStack() as sending:
+        for _ in range(MOST_UPLOADS):
+            line = socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=30)
+            sending.enter_context(line)
+            line.sendall(head)
+            assert line.recv(1000).startswith(b"HTTP/1.1 100")  # the service waits for the rest
+        body = encode({"file": "train.py", "files": [{"path": "train.py", "text": STUDY}], "options": {"trials": 1}})
+        status, content = ask_raw(service.url, "POST", "/v1/studies", body, bearer(ada.token))
+        assert status == 429
+        assert "submissions of user ada are being sent already" in json.loads(content)["error"]
+        assert ask_raw(service.url, "POST", "/v1/studies", body, bearer(ben.token))[0] == 201
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from headwater.errors import ServiceError
-from headwater.serve.service.rates import AT_ONCE, MOST_WAITING, PER_SECOND, RequestRates
+from headwater.serve.service.rates import AT_ONCE, MOST_UPLOADS, MOST_WAITING, PER_SECOND, RequestRates
 
 
 class JumpingClock:
@@ -70,3 +70,13 @@ def test_so_many_may_wait_at_once_and_others_when_they_have_ended() -> None:
             pass
     with rates.waiting("ada"):
         pass
+
+
+def test_so_many_submissions_may_be_sent_at_once_and_others_when_they_are_there() -> None:
+    rates = RequestRates()
+    for _ in range(2):
+        with ExitStack() as sending:
+            for _ in range(MOST_UPLOADS):
+                sending.enter_context(rates.uploading("ada"))
+            with pytest.raises(ServiceError, match="submissions of user ada are being sent"), rates.uploading("ada"):
+                pass

@@ -24,6 +24,7 @@ from tests.serve.service.conftest import (
     wait_for,
     wait_for_end,
 )
+from tests.spans import assert_no_overlap
 
 from headwater.execute import Service
 from headwater.serve.service.folders import ServiceFolder
@@ -190,6 +191,7 @@ def test_two_users_train_in_one_group_and_have_the_trials_that_they_have_alone(s
         assert [wait_for_end(user, study)["state"] for study in (shared, other)] == ["done", "done"]
         assert read_trials(service, user, shared) == read_trials(service, user, other)
         assert "begins with 4 lanes" in user.read_log(shared, 0, wait=False)["text"]
+        assert_no_overlap(service.folder / "studies" / shared / "work" / "record.db")
     logs = ada.read_log(first, 0, wait=False)["text"], ben.read_log(second, 0, wait=False)["text"]
     assert "3 completed" in logs[0]
     assert "3 completed" not in logs[1]

@@ -56,7 +56,8 @@ class Api:
         user = await self._identify(request)
         if user.role is Role.VIEWER:
             raise ServiceError(f"user {user.name} is a viewer, who looks at studies and submits none", 403)
-        content = await read_body(request, self._most_bytes)
+        with self._rates.uploading(user.name):
+            content = await read_body(request, self._most_bytes)
         with refusing(400):
             value = parse_json(content)
         with refusing(422):

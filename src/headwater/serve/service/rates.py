@@ -14,6 +14,8 @@ AT_ONCE = 200
 """So many requests may come at once; after that, so many a second."""
 MOST_WAITING = 100
 """So many requests of one user may wait for news at the same time, event streams among them."""
+MOST_UPLOADS = 8
+"""So many submissions of one user may be on their way at the same time: the service holds each in memory."""
 
 
 class RequestRates:
@@ -24,6 +26,7 @@ class RequestRates:
         self._left: dict[str, tuple[float, float]] = {}
         """How many requests a user may make at once, and when that was so."""
         self._waiting: Counter[str] = Counter()
+        self._uploading: Counter[str] = Counter()
 
     def count(self, user: str) -> None:
         """Take in that a user asks something.
@@ -55,10 +58,30 @@ class RequestRates:
                 "studies by one /v1/events",
                 429,
             )
-        self._waiting[user] += 1
-        try:
+        with _counting(self._waiting, user):
             yield
-        finally:
-            self._waiting[user] -= 1
-            if not self._waiting[user]:
-                del self._waiting[user]
+
+    @contextmanager
+    def uploading(self, user: str) -> Iterator[None]:
+        """Count a submission that is being sent, until all of it is there.
+
+        Raises:
+            ServiceError: Too many of this user's are being sent already.
+        """
+        if self._uploading[user] >= MOST_UPLOADS:
+            raise ServiceError(
+                f"{MOST_UPLOADS} submissions of user {user} are being sent already; send fewer at once", 429
+            )
+        with _counting(self._uploading, user):
+            yield
+
+
+@contextmanager
+def _counting(counter: Counter[str], user: str) -> Iterator[None]:
+    counter[user] += 1
+    try:
+        yield
+    finally:
+        counter[user] -= 1
+        if not counter[user]:
+            del counter[user]
