@@ -58,6 +58,21 @@ def test_a_loop_that_cannot_be_continued_is_trained_again(function: Callable[[Tr
     assert all(trial.num_restarts > 0 and trial.obstacle for trial in paused)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_number_that_the_set_up_reads_outside_stays_the_first(tmp_path: Path, size: int) -> None:
+    def train(trial: Trial) -> None:
+        model, optimizer = prepare(trial)
+        folder = tmp_path / str(trial.config["lr"])
+        is_new = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        for _ in trial.epochs(NUM_EPOCHS):
+            trial.report(loss=step(model, optimizer), is_new=is_new)
+
+    paused = train_with_pauses(train, CONFIGS, size=size)
+    require_trained(paused)
+    assert [[metrics["is_new"] for metrics in trial.metrics] for trial in paused] == [[1.0] * NUM_EPOCHS] * 3
+
+
 class Curve:
     """An object that says itself how it is saved; its attribute is of a kind that cannot be."""
 

@@ -25,6 +25,8 @@ Entry = Mapping[str, Any]
 class LaneValues(Protocol):
     """Reads and writes values for the lanes of a run."""
 
+    device: torch.device
+
     def read(self, value: Any, place: int) -> Any:
         """Return a value as the lane at this place alone would have it."""
 
@@ -66,7 +68,7 @@ class OneLane:
     """The values of a trial alone."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
 
     def read(self, value: Any, place: int) -> Any:
         """Return the value itself."""
@@ -104,7 +106,7 @@ class OneLane:
         """Return the tensor, or a parameter."""
         entry = entries[0]
         values: Tensor = entry["values"].clone()
-        values = values.to(self._device) if entry["is_on_device"] else values
+        values = values.to(self.device) if entry["is_on_device"] else values
         made = nn.Parameter(values, entry["requires_grad"]) if kind is nn.Parameter else values
         self.put_weight(made, entries)
         return _cut_graph(made) if entry["has_graph"] else made
@@ -134,7 +136,7 @@ class ManyLanes:
     def __init__(self, roster: Roster, swaps: Swaps, device: torch.device) -> None:
         self._roster = roster
         self._swaps = swaps
-        self._device = device
+        self.device = device
 
     def read(self, value: Any, place: int) -> Any:
         """Return the value of the lane."""
@@ -204,7 +206,7 @@ class ManyLanes:
         """Return a lane tensor."""
         with torch._C.DisableTorchFunction(), torch.no_grad():
             stack = self._stack(entries)
-            stack = stack.to(self._device) if entries[0]["is_on_device"] else stack
+            stack = stack.to(self.device) if entries[0]["is_on_device"] else stack
             stack.requires_grad_(entries[0]["requires_grad"])
             lanes = lanes_of(_cut_graph(stack) if entries[0]["has_graph"] else stack)
             self.put_weight(lanes, entries)

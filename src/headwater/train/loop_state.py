@@ -63,7 +63,7 @@ _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int
 _GROUPS = "#:groups_of_optimizer"
 _ROOT = re.compile(r"[^:]*:\w+")
 _NUM_SAMPLES = 64
-_TREE = ("frames", "roots", "contents", "new", "data")
+_TREE = ("frames", "roots", "contents", "new", "data", "numbers", "device")
 
 
 class NotCarriableError(Exception):
@@ -147,16 +147,18 @@ class LoopState:
             self._head, self._contents = now, {}
         contents = {} if is_dry else self._contents
         encoder = _Encoder(self.snapshot, self.lanes, place, is_dry=is_dry, contents=contents)
-        changed = {}
+        changed, numbers = {}, {}
         for path, value in self._read_again(now).items():
             encoded = encoder.encode(value, path)
+            if path[0].isdigit() and type(encoded) in (bool, int, float):
+                numbers[path] = encoded
             if path not in self.snapshot.roots or not is_same_reference(self.snapshot.roots[path], value):
                 if path.startswith(_GROUPS):
                     raise NotCarriableError(path, "has other parameters than when the loop began", GROUPING)
                 changed[path] = encoded
         encoder.finish()
-        names = self.frames.describe()
-        return dict(zip(_TREE, (names, changed, encoder.contents, encoder.new, encoder.data), strict=True))
+        parts = (self.frames.describe(), changed, encoder.contents, encoder.new, encoder.data, numbers)
+        return dict(zip(_TREE, (*parts, self.lanes.device.type), strict=True))
 
     def _read_again(self, now: LoopFrames) -> dict[str, Any]:
         """Return the present values of variables, and the prepared models."""
@@ -235,6 +237,8 @@ class LoopState:
         if not all(trees):
             return  # of a version that did not save it
         self._check(trees[0], is_inherited=is_inherited)
+        if not is_inherited:
+            trees = [self._add_numbers(tree, place) for place, tree in enumerate(trees)]
         restorer = _Restorer(self.snapshot, self.lanes, [dict(tree) for tree in trees])
         try:
             values = restorer.run()
@@ -250,6 +254,15 @@ class LoopState:
             elif path.startswith("#"):
                 place, _, name = path.removeprefix("#:optimizer").partition("_")
                 setattr(self.optimizers[int(place)], name, value)
+
+    def _add_numbers(self, tree: Mapping[str, Any], place: int) -> dict[str, Any]:
+        """Add the numbers of variables that the set-up has computed otherwise this time, as from files or the clock.
+
+        Numbers that describe the kind of device stay those of this call.
+        """
+        now = {path: self.lanes.read(value, place) for path, value in self.snapshot.roots.items()}
+        others = {path: number for path, number in tree["numbers"].items() if path in now and now[path] != number}
+        return {**tree, "roots": (others if tree["device"] == self.lanes.device.type else {}) | tree["roots"]}
 
     def _check(self, tree: Mapping[str, Any], *, is_inherited: bool) -> None:
         """Refuse a call whose code or data is not that of the checkpoint."""
