@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO
 
@@ -57,6 +59,44 @@ def test_anything_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ServiceError, match="which belongs to none"):
         fetch_study(send(monkeypatch, (name, kind, b"x")), "train-1", home / "mine.db", with_weights=True)
     assert list(tmp_path.rglob("*")) == [home]
+
+
+def test_a_file_that_would_fill_the_disk_with_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(service: Service, study: str, file: IO[bytes], *, with_weights: bool) -> None:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            info = tarfile.TarInfo("record.db")
+            info.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**24)}
+            archive.addfile(info)
+
+    monkeypatch.setattr(Service, "fetch", fetch)
+    with pytest.raises(ServiceError, match="which belongs to none"):
+        fetch_study(Service("http://127.0.0.1:1"), "train-1", tmp_path / "mine.db", with_weights=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+class BreakingOff(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"400\r\nonly a part")
+        self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_a_copy_that_is_broken_off_is_told_as_such(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BreakingOff) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(ServiceError, match="has broken off its answer"):
+            fetch_study(Service(f"http://127.0.0.1:{server.server_port}"), "a", tmp_path / "a.db", with_weights=False)
+        server.shutdown()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

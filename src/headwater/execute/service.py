@@ -97,7 +97,7 @@ class Service:
             response = self._send(connection, "GET", path)
             if response.status != 200:
                 raise self._explain(response)
-            while chunk := response.read(2**20):
+            while chunk := self._read(response, 2**20):
                 file.write(chunk)
 
     def ask(self, method: str, path: str, body: Json | None = None, headers: Mapping[str, str] | None = None) -> Json:
@@ -111,10 +111,16 @@ class Service:
             if response.status >= 300:
                 raise self._explain(response)
             try:
-                answer: Json = json.loads(response.read())
-            except (ValueError, HTTPException, OSError) as error:
+                answer: Json = json.loads(self._read(response))
+            except ValueError as error:
                 raise ServiceError(f"{self.shown} has broken off its answer: {error}") from error
             return answer
+
+    def _read(self, response: HTTPResponse, most_bytes: int | None = None) -> bytes:
+        try:
+            return response.read(most_bytes)
+        except (HTTPException, OSError) as error:
+            raise ServiceError(f"{self.shown} has broken off its answer: {error}") from error
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
         parts = urlsplit(self.url)

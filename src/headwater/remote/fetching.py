@@ -35,7 +35,8 @@ def fetch_study(service: Service, study: str, record: Path, *, with_weights: boo
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, record: Path) -> None:
     """Write one file to its place, if it is one of those that belong to a record; no name leads anywhere else."""
     found = _STATE.fullmatch(member.name)
-    if not member.isfile() or not (found or member.name == RECORD):
+    # A sparse file of a few bytes could be unpacked to any size.
+    if not member.isfile() or member.issparse() or not (found or member.name == RECORD):
         raise ServiceError(f"the copy of a study has {member.name!r:.60}, which belongs to none")
     place = record if found is None else record.with_name(f"{record.name}.states") / found[1] / found[2]
     if found is not None and found[1].startswith("."):
