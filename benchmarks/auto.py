@@ -44,9 +44,11 @@ class Workload:
 
 
 WORKLOADS = {
-    "tiny": Workload(words="8 random trials, 3 s", num_trials=8, num_epochs=4, search="random", lanes=1, width=128),
-    "asha": Workload(words="64 ASHA trials, 25 s", num_trials=64, num_epochs=9, search="asha", lanes=1, width=576),
-    "long": Workload(words="64 random trials, 60 s", num_trials=64, num_epochs=9, search="random", lanes=1, width=288),
+    "tiny": Workload(words="8 random trials", num_trials=8, num_epochs=4, search="random", lanes=1, width=128),
+    "asha": Workload(words="64 small ASHA trials", num_trials=64, num_epochs=9, search="asha", lanes=1, width=576),
+    "random": Workload(words="64 random trials", num_trials=64, num_epochs=9, search="random", lanes=1, width=288),
+    "large": Workload(words="64 larger ASHA trials", num_trials=64, num_epochs=27, search="asha", lanes=1, width=2304),
+    "long": Workload(words="64 longer trials", num_trials=64, num_epochs=27, search="random", lanes=1, width=1152),
 }
 torch.manual_seed(0)
 INPUTS = torch.randn(4096, 64)

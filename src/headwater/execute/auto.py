@@ -12,14 +12,13 @@ from headwater.execute.inline import InlineExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.trials import Device, Noted
 
-PATIENCE_S = 10.0
+PATIENCE_S = 4.0
 """Worker processes are started if the rest of the study takes longer than this in this process."""
-START_AFTER_S = 3.0
-"""Worker processes are not started before this process has computed for so long: first steps are slow, and a short
-study needs no processes."""
+WARM_UP_S = 0.5
+"""The first steps of a process take about so much longer than later ones. Worker processes are not started before."""
 CROWDED = 0.5
 """A machine is crowded if this process computes in less than this share of the time, as it waits for a core."""
-MOVE_S = 3.0
+MOVE_S = 1.0
 """The rest of a study moves to workers that are ready if it takes longer than this in this process."""
 
 
@@ -88,7 +87,7 @@ class AutoExecutor:
         """Tell whether it is time to start processes. Between placements only: while it trains, code is rewritten."""
         if self._is_starting or self._is_refused or self._is_alone():
             return False
-        has_waited = self._count_busy() > min(START_AFTER_S, self._patience_s)
+        has_waited = self._count_busy() > min(WARM_UP_S, self._patience_s)
         return has_waited and self._outlasts(conductor, self._patience_s)
 
     def _is_to_move(self, conductor: Conductor) -> bool:
@@ -128,7 +127,10 @@ class AutoExecutor:
         """
         left_s, busy_s = conductor.foresee(), self._count_busy()
         share = busy_s / (time.perf_counter() - self._since_s)
-        return max(busy_s - seconds, share - CROWDED) > 0 if left_s is None else left_s * share > seconds
+        if left_s is None:
+            return max(busy_s - seconds, share - CROWDED) > 0
+        steady = max(busy_s - min(WARM_UP_S, self._patience_s), 0.0) / max(busy_s, 1e-9)
+        return left_s * share * steady > seconds
 
     def _count_busy(self) -> float:
         """Return the seconds since the start in which this process has computed.
