@@ -31,3 +31,9 @@ def test_a_worker_process_imports_no_database_and_no_other_executor() -> None:
     loaded = set(done.stdout.split())
     assert "headwater.execute.serving" in loaded
     assert loaded.isdisjoint({"sqlalchemy", "torch", "headwater.conduct", "headwater.execute.ray_executor"})
+
+
+def test_a_worker_without_a_surrogate_does_not_import_sympy() -> None:
+    script = "import sys, headwater.train.worker; print('sympy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

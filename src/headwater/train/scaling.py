@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,10 @@ from headwater.scale.initialisation import spread_weights
 from headwater.scale.parametrization import SplitGroups, multipliers, scale_schedule, split_groups
 from headwater.scale.places import Structure, structure_of
 from headwater.scale.roles import Ratio, Role, find_ratios, shapes_of
-from headwater.scale.shrinking import Resize, Shrinker
 from headwater.trials import Surrogate
+
+if TYPE_CHECKING:
+    from headwater.scale.shrinking import Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Scaling:
     """Gives every model the width of one run, 1/scale of what it was written with."""
 
     def __init__(self, surrogate: Surrogate, scale: int) -> None:
+        from headwater.scale.shrinking import Shrinker  # imports sympy, which takes a third as long as torch itself
+
         self.scale = scale
         self._min_width = surrogate.min_width
         self._decay_exponent = surrogate.decay_exponent
