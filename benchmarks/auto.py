@@ -89,8 +89,8 @@ def _count_cpu() -> float:
 def measure(name: str, num_runs: int) -> str:
     """Run a workload with each executor in turn; return a row of the table."""
     runs: dict[str, list[dict[str, float]]] = {executor: [] for executor in EXECUTORS}
-    for _ in range(num_runs):
-        for executor in EXECUTORS:
+    for turn in range(num_runs):
+        for executor in EXECUTORS[turn % 3 :] + EXECUTORS[: turn % 3]:  # none always runs behind the same neighbour
             command = [sys.executable, __file__, "--run", name, executor]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             runs[executor].append(json.loads(done.stdout.splitlines()[-1]))
