@@ -30,6 +30,7 @@ def pytest_configure() -> None:
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test change from this process to others because the machine is slow."""
     monkeypatch.setattr("headwater.execute.auto.PATIENCE_S", math.inf)
+    monkeypatch.setattr("headwater.execute.auto.WARM_UP_S", math.inf)  # also where nobody knows how long a study takes
 
 
 @pytest.fixture

@@ -75,7 +75,15 @@ def read_status(name: str) -> int:
 
 
 def study(function: Callable[[hw.Trial], Any], **settings: Any) -> hw.Study:  # Any: as hw.Study takes them
-    usual = {"metric": "loss", "storage": None, "lanes": 6, "packing": None, "space": {"lr": hw.grid(LR)}}
+    """Return a study in this process, whose memory the scenarios limit and look at."""
+    usual = {
+        "metric": "loss",
+        "storage": None,
+        "executor": "inline",
+        "lanes": 6,
+        "packing": None,
+        "space": {"lr": hw.grid(LR)},
+    }
     return hw.Study(function, **{**usual, **settings})
 
 
@@ -83,7 +91,7 @@ ROOM = 120
 """One trial holds 24 MiB and as much again while it trains; six take more than this."""
 GROUP_ROOM = 200
 """Three take less than this by far, six take more."""
-LATE_ROOM = 410
+LATE_ROOM = 340
 """Three take less than this by far, until the last epoch of the study below, in which each takes 128 MiB more."""
 LR = [0.001 * (place + 1) for place in range(24)]
 

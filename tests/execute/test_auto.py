@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,27 @@ def test_a_study_that_is_nearly_over_starts_no_process(monkeypatch: pytest.Monke
     assert [trial.status for trial in result.trials] == [Status.COMPLETED] * 3
     assert executor.is_inline
     assert set(children.counts) == {children.num_before}
+
+
+def compute(trial: hw.Trial) -> None:
+    begin_s = time.process_time()
+    while time.process_time() - begin_s < 0.4:
+        pass
+    trial.report(loss=1.0)
+
+
+@pytest.mark.parametrize("seconds_left", [1e6, None])
+@pytest.mark.parametrize("patience_s", [0.0, math.inf])
+def test_a_study_without_an_executor_of_its_own_is_as_patient_as_the_module_says(
+    patience_s: float, seconds_left: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that, no other test moves to processes because the machine is slow."""
+    monkeypatch.setattr("headwater.execute.auto.PATIENCE_S", patience_s)
+    forecast(lambda: seconds_left, monkeypatch)
+    children = CountChildren()
+    usual: dict[str, Any] = {"metric": "loss", "storage": None, "lanes": 1, "packing": None, "devices": 2}
+    hw.Study(compute, space={"lr": hw.uniform(0, 1)}, callbacks=[children], **usual).run(num_trials=3)
+    assert (max(children.counts) > children.num_before) == (patience_s == 0.0)
 
 
 class CountChildren(Callback):

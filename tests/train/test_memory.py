@@ -1,10 +1,19 @@
-"""When what ended groups have left behind is cleared away."""
+"""Ended groups are freed at once; circles of the user's own objects are cleared away when they hold much."""
 
 from __future__ import annotations
 
+import gc
 import weakref
+from collections.abc import Iterator
 
+import pytest
+import torch
+from tests.train.lab import run
+from torch import nn
+
+import headwater as hw
 from headwater.train.memory import GARBAGE_BYTES, SLIGHT_BYTES, Clearing
+from headwater.trials import Decision, Outcome
 
 
 class Circle:
@@ -93,3 +102,57 @@ def test_circles_that_grow_little_by_little_are_looked_for_when_they_have_become
         clearing._held = seen.__next__
         found.append(has_cleared(clearing))
     assert found == [False] * 4 + [True, False]
+
+
+@pytest.fixture
+def _without_collector() -> Iterator[None]:
+    torch.optim.SGD([torch.zeros(1)])  # the first one imports modules of torch that keep frames in caught exceptions
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def train_until(end: str, models: list[weakref.ref[nn.Module]], trial: hw.Trial) -> None:
+    model = trial.prepare_model(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1)))
+    models.append(weakref.ref(model))
+    optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
+    for epoch in trial.epochs(3):
+        optimizer.zero_grad()
+        loss = model(torch.ones(3, 2)).square().mean()
+        loss.backward()
+        optimizer.step()
+        if end == "error" and epoch == 1:
+            raise ValueError("no such data")
+        if end == "memory" and epoch == 1:
+            raise MemoryError
+        if end == "question" and epoch == 1 and trial.config["lr"] > 0.15:
+            optimizer.zero_grad()
+            raise RuntimeError("too large")
+        trial.report(loss=loss.item())
+
+
+@pytest.mark.usefixtures("_without_collector")
+@pytest.mark.parametrize("num_lanes", [1, 3])
+@pytest.mark.parametrize(
+    ("end", "outcomes"),
+    [
+        ("end", {Outcome.DONE}),
+        ("stop", {Outcome.DONE}),
+        ("error", {Outcome.RAISED}),
+        ("memory", {Outcome.OUT_OF_MEMORY}),
+        ("question", {Outcome.DONE, Outcome.PARTED}),
+    ],
+)
+def test_a_group_that_has_ended_is_freed_at_once_however_it_ended(
+    end: str, outcomes: set[Outcome], num_lanes: int
+) -> None:
+    models: list[weakref.ref[nn.Module]] = []
+    done = run(
+        lambda trial: train_until(end, models, trial),
+        {number: {"lr": 0.1 * (number + 1)} for number in range(num_lanes)},
+        decide=lambda report: Decision.STOP if end == "stop" and report.epoch == 2 else Decision.CONTINUE,
+        always_fuse=num_lanes > 1,
+    )
+    assert done.outcome in outcomes
+    assert models
+    assert [model() for model in models] == [None] * len(models)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from headwater.errors import StoreError
+from headwater.errors import StoreError, TrialError
 from headwater.train.checkpoint import decode_state, encode_state
 from headwater.train.engines import LaneState
 from headwater.train.state_store import StateStore
@@ -39,6 +41,51 @@ def test_numbers_of_numpy_come_back_as_numbers() -> None:
     state = LaneState(3, optimizers=[{"param_groups": [group]}])
     (loaded,) = decode_state(encode_state(state, "mine", 0), "mine", 0).optimizers
     assert loaded["param_groups"] == [{"nesterov": True, "lr": 0.1, "momentum": float(np.float32(0.9)), "step": 3}]
+
+
+TENSORS = {
+    "rows": torch.arange(12.0).reshape(3, 4).T,
+    "view": torch.arange(12, dtype=torch.int16)[1::3],
+    "scalar": torch.tensor(2.5, dtype=torch.float64),
+    "half": torch.arange(3).half(),
+    "brain": torch.arange(3).bfloat16(),
+    "eighth": torch.arange(3.0).to(torch.float8_e5m2),
+    "mask": torch.tensor([True, False]),
+    "none": torch.ones(0, 3),
+    "negative": torch.tensor([1 + 2j]).conj().imag,
+    "complex": torch.tensor([1 + 2j]).conj(),
+}
+
+
+def test_tensors_come_back_with_their_types_and_numbers_from_wherever_they_lie() -> None:
+    (loaded,) = decode_state(encode_state(LaneState(3, models=[TENSORS]), "mine", 0), "mine", 0).models
+    assert loaded.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert loaded[name].tolist() == tensor.tolist()
+
+
+def test_a_file_of_a_state_is_one_of_safetensors(tmp_path: Path) -> None:
+    StateStore(place_in(tmp_path)).put(0, LaneState(3, models=[TENSORS]))
+    found = load_file(tmp_path / "0-3.safetensors")
+    assert found["/models/0/rows"].tolist() == TENSORS["rows"].tolist()
+    assert len(found) == len(TENSORS)
+
+
+def test_tensors_that_no_file_can_hold_are_named() -> None:
+    with pytest.raises(TrialError, match=r"at /models/0/weight holds a torch\.sparse_coo tensor of torch\.float32"):
+        encode_state(LaneState(3, models=[{"weight": torch.eye(3).to_sparse()}]), "mine", 0)
+
+
+def test_a_state_is_copied_once() -> None:
+    state = LaneState(3, models=[{"weight": torch.zeros(1 << 22)}])
+    tracemalloc.start()
+    try:
+        content = encode_state(state, "mine", 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * len(content)
 
 
 def test_a_state_that_is_not_there_is_explained(tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ class AutoExecutor:
         *,
         kind: str = "cpu",
         clock: Callable[[], float] = time.perf_counter,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
     ) -> None:
         self._here = Device(name=f"{kind}:0", kind=kind)
         self._inline = InlineExecutor(self._here, clock)
         self._processes = ProcessExecutor(num_workers, kind=kind, clock=clock)
         self._clock = clock
-        self._patience_s = patience_s
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._since_s = self._since_cpu_s = 0.0
         self._is_wished = False
         """Whether somebody wished for other devices, which this process is not."""

@@ -6,7 +6,7 @@ A state is a safetensors file. Its metadata hold the study, the trial and the ep
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -33,9 +33,22 @@ class StateHeader:
 
 
 def seal_state(header: StateHeader, tensors: bytes) -> bytes:
-    """Return the content of a file: a safetensors file of the tensors that says whose they are."""
+    """Return a safetensors file as the content of a state's file, which says whose the tensors are."""
     places, data = _split(tensors)
     places.pop("__metadata__", None)
+    return join_state(header, places, [data])
+
+
+def join_state(
+    header: StateHeader, places: Mapping[str, Any], parts: Sequence[memoryview]
+) -> bytes:  # Any: JSON values
+    """Return the content of a file: the parts of its data behind a header. The data are copied once.
+
+    Args:
+        header: Whose state it is.
+        places: The type, the shape and the place in the data of each tensor by name, as safetensors has them.
+        parts: The data.
+    """
     metadata = {
         "format": FORMAT,
         "study": header.study,
@@ -43,10 +56,10 @@ def seal_state(header: StateHeader, tensors: bytes) -> bytes:
         "epoch": str(header.epoch),
         "tree": header.tree,
     }
-    metadata["checksum"] = _sum(metadata, places, data)
+    metadata["checksum"] = _sum(metadata, places, parts)
     text = json.dumps({"__metadata__": metadata, **places}).encode()
     text += b" " * (-len(text) % _LENGTH)
-    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, data])
+    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, *parts])
 
 
 def open_state(content: bytes, study: str, trial: int) -> StateHeader:
@@ -60,7 +73,7 @@ def open_state(content: bytes, study: str, trial: int) -> StateHeader:
         metadata = places.pop("__metadata__", {})
         if metadata.get("format") != FORMAT:
             raise StoreError(f"it is {metadata.get('format', 'a file')!r}, where this version reads {FORMAT!r}")
-        if metadata.pop("checksum", None) != _sum(metadata, places, data):
+        if metadata.pop("checksum", None) != _sum(metadata, places, [data]):
             raise StoreError("its checksum is not that of what it holds")
         if (metadata["study"], metadata["trial"]) != (study, str(trial)):
             raise StoreError(f"it is of trial {metadata['trial']} of the study with the id {metadata['study']!r}")
@@ -87,7 +100,10 @@ def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:  # Any: JSON va
     return header, memoryview(content)[start:]
 
 
-def _sum(metadata: Mapping[str, str], places: Mapping[str, Any], data: memoryview) -> str:  # Any: JSON values
+def _sum(
+    metadata: Mapping[str, str], places: Mapping[str, Any], parts: Iterable[memoryview]
+) -> str:  # Any: JSON values
     digest = blake2b(json.dumps([metadata, places], sort_keys=True).encode(), digest_size=16)
-    digest.update(data)
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()

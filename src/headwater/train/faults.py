@@ -68,10 +68,13 @@ class GuardedControl:
     @contextmanager
     def raising_fault(self) -> Iterator[None]:
         """Raise what went wrong as what it is, now that the function has ended, in whatever way."""
-        with suppress(RunFault):
-            yield
-        if self._fault is not None:
-            raise self._fault
+        try:
+            with suppress(RunFault):
+                yield
+            if self._fault is not None:
+                raise self._fault
+        finally:
+            self._fault = self._own = None  # their tracebacks hold this object, and the frames of the function
 
     @contextmanager
     def _guarding(self) -> Iterator[None]:

@@ -142,17 +142,20 @@ class GroupControl:
         saved: dict[int, int] = {}
         obstacles: dict[int, str] = {}
         for number in order.save:
-            if (state := capture(number)).is_whole:
+            state = capture(number)
+            if state.is_whole:
                 self._states.put(number, state)
                 saved[number] = state.epoch
             else:
                 obstacles[number] = state.obstacle
                 self.hinder(state.obstacle)  # it may be found long after the first report
+            del state  # before the next one is copied
         kept: dict[int, int] = {}
         for number in order.keep:
             best = capture(number)
             self._states.keep(number, best)
             kept[number] = best.epoch
+            del best
         if saved or kept:
             self._states.flush()
         seconds = time.perf_counter() - begin

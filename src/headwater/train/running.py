@@ -183,10 +183,13 @@ def _run(
     access = setup.access if sharing is None else RankAccess(sharing.group)
     trial = Trial(group.lanes, config, engine, guarded, states, setup.device, compiler, access, setup.variables)
     trial.max_epochs, trial.mode = setup.max_epochs, setup.mode
-    roster.let_go = trial.finish_lanes
     setup.gate()
     with guarded.raising_fault(), closing(trial):
-        outcome, question, error = _call(setup, trial, engine, roster)
+        roster.let_go = trial.finish_lanes
+        try:
+            outcome, question, error = _call(setup, trial, engine, roster)
+        finally:
+            del roster.let_go  # the trial holds the roster: models would stay until Python looks for circles
     return Ending(
         outcome=outcome,
         lanes=trial.lanes,
