@@ -13,8 +13,8 @@ import torch._functorch.vmap as vmap
 from tests.fuse.parity import Agreement, Parity, make_mode
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import FUNCTION_BASE, lanes_of, stack_of
 from headwater.fuse.models import repeat_model
+from headwater.torch_private import FUNCTION_BASE, lanes_of, stack_of
 
 
 class Function(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import lanes_of, stack_of
+from headwater.torch_private import lanes_of, stack_of
 
 
 class Function(torch.autograd.Function):

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, same
 from headwater.fuse.roster import Roster
 from headwater.fuse.users_code import is_library
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 _INERT = frozenset(
     {int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format}

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from headwater.errors import CannotFuseError, LanesPart
 from headwater.fuse import files
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.interpreting import (
     LEAVES,
     Answer,
@@ -41,6 +40,7 @@ from headwater.fuse.keeping import keep
 from headwater.fuse.per_lane import PerLane, gather
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import ROSTER, Roster
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 read_locals = builtins.locals
 """Reads the variables of the function that calls it."""

@@ -29,7 +29,8 @@ from torch.utils.data import BatchSampler
 from headwater.errors import CannotFuseError
 from headwater.fuse import custom_functions, user_threads
 from headwater.fuse.apart import touches
-from headwater.fuse.functorch import (
+from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import (
     FUNCTION_BASE,
     apply_plainly,
     is_lane_tensor,
@@ -39,7 +40,6 @@ from headwater.fuse.functorch import (
     vmap_level,
     warn_of_slow_batching,
 )
-from headwater.fuse.per_lane import PerLane
 
 
 class Guide(custom_functions.Guide, user_threads.Guide, Protocol):

@@ -22,13 +22,13 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import per_lanes, tensors
-from headwater.fuse.functorch import is_lane_tensor, is_transforming, lanes_of, stack_of
 from headwater.fuse.layouts import Layouts, is_displaced, order_of
 from headwater.fuse.likeness import alike, parts_of, slots_of, sort_alike
 from headwater.fuse.mode import LaneMode, current_mode
 from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing
 from headwater.fuse.roster import Roster
 from headwater.fuse.targets import narrow
+from headwater.torch_private import is_lane_tensor, is_transforming, lanes_of, stack_of
 
 Places: TypeAlias = tuple[int, ...]
 

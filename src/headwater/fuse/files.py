@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from headwater.errors import LanesPart
 from headwater.fuse.apart import is_per_lane, reach_all, tensors
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText, gather, run_by_lane
 from headwater.fuse.roster import Roster
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 Function: TypeAlias = Callable[..., Any]
 

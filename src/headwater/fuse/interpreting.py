@@ -32,11 +32,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import HEEDING, Roster
 from headwater.fuse.targets import narrow
+from headwater.torch_private import is_lane_tensor, stack_of
 
 _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.apart import Dice, per_lanes, split, tensors
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of, swap
 
 _MARK = "_is_displaced"
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneText, same
+from headwater.torch_private import is_lane_tensor
 
 _BY_VALUE = (
     Number, str, bytes, NoneType, EllipsisType, slice, range, set, frozenset, CodeType, BuiltinFunctionType,

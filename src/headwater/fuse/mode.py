@@ -20,15 +20,6 @@ from torch.overrides import TorchFunctionMode
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
-from headwater.fuse.functorch import (
-    active_modes,
-    call_in_level,
-    is_lane_tensor,
-    is_transforming,
-    lanes_of,
-    saves_elsewhere,
-    stack_of,
-)
 from headwater.fuse.layouts import FORMAT_READING, REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
@@ -46,6 +37,15 @@ from headwater.fuse.targets import (
     widen,
     write_out,
     writes_in_place,
+)
+from headwater.torch_private import (
+    active_modes,
+    call_in_level,
+    is_lane_tensor,
+    is_transforming,
+    lanes_of,
+    saves_elsewhere,
+    stack_of,
 )
 
 NO_KWARGS: Mapping[str, Any] = {}

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.gradient_scale import inverse_of, places_that_overflow, unscale
 from headwater.fuse.hyperparameters import as_numbers, merge, pick, select, select_item, settle, without_recipe
 from headwater.fuse.optimizer_parts import Factory, LoopedPart, RuledPart, class_of
@@ -21,6 +20,7 @@ from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
 from headwater.fuse.targets import narrow
 from headwater.fuse.updates import RULES
+from headwater.torch_private import is_lane_tensor, stack_of
 
 _PAIRS = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
 

@@ -8,7 +8,7 @@ from weakref import ReferenceType, ref
 
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of, swap
 
 
 class Swaps:

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, owns_memory, stack_of, swap
 from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
+from headwater.torch_private import is_lane_tensor, lanes_of, num_holders, num_uses, owns_memory, stack_of, swap
 
 _OPERATORS = frozenset(
     f"__i{name}__"

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.torch_private import is_lane_tensor, stack_of
 
 MAX_WATCHED = 10_000
 _REASON = "a value that lanes have kept of different sides of an `if` is changed in place; keep a clone() of it"

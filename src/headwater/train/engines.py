@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesLeave, LanesPart, TrialError
 from headwater.fuse.choices import answering_for
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model, stack_weights
 from headwater.fuse.optimizers import fuse_optimizer
@@ -25,6 +24,7 @@ from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
 from headwater.fuse.tools import answering
 from headwater.scale.parametrization import SplitGroups
+from headwater.torch_private import is_lane_tensor, stack_of
 from headwater.train.inheriting import own_optimizer, own_scheduler
 from headwater.train.lane_values import LaneValues, ManyLanes, OneLane
 from headwater.train.originals import Originals

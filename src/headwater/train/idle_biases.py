@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.optim import Optimizer
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.torch_private import is_lane_tensor, stack_of
 
 NUM_ROUNDINGS = 64
 """A gradient is rounding noise where it is smaller than that of the weights by this many times the type's precision."""

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import is_per_lane
 from headwater.fuse.arrays import PerLaneArray
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.per_lane import PerLane, lane_value, same
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import narrow, promote
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.train.snapshot import find_grad, put_numbers
 
 Entry = Mapping[str, Any]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwater.errors import CannotDivideError
-from headwater.fuse.functorch import saves_elsewhere
+from headwater.torch_private import saves_elsewhere
 from headwater.train.ranks import Part
 
 aten = torch.ops.aten

@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_unflatten
 
 from headwater.errors import CannotDivideError, StudyError, TrialError
-from headwater.fuse.functorch import is_transforming
+from headwater.torch_private import is_transforming
 from headwater.train.calls import Call, open_call
 from headwater.train.divided_run import DividedRun, Layout, Snapshot
 from headwater.train.exchange import Exchange

@@ -38,9 +38,9 @@ import torch
 from torch import Tensor
 
 from headwater.fuse.apart import is_per_lane
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import same
 from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
+from headwater.torch_private import is_lane_tensor, stack_of
 
 LITERALS = frozenset({type(None), bool, int, float, str})
 """Values that a checkpoint holds as they are."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import (
+from headwater.fuse.mode import LaneMode
+from headwater.torch_private import (
     BackwardOptions,
     is_lane_tensor,
     lanes_of,
@@ -20,7 +21,6 @@ from headwater.fuse.functorch import (
     stack_of,
     swap,
 )
-from headwater.fuse.mode import LaneMode
 
 
 def _read_from_stack(attribute: str) -> Callable[..., Any]:

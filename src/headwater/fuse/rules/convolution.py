@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.rules import shapes
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import apply_plainly, is_lane_tensor, lanes_of, stack_of
 
 Gradients: TypeAlias = tuple[Tensor | None, ...]
 

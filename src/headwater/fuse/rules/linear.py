@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import StackFunction, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.strategies import rehearse
+from headwater.torch_private import StackFunction, is_lane_tensor, lanes_of, stack_of
 
 
 def _linear(mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

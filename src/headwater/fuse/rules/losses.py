@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import _reduction as _Reduction
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 FEW_CLASSES = 16
 """Of fewer than this, torch computes the softmax one example after the other on a CPU, and several times as fast where

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.rules.convolution import LAYOUTS
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import apply_plainly, is_lane_tensor, lanes_of, stack_of
 
 Running: TypeAlias = tuple[Tensor, Tensor] | None
 """The running mean and variance, each of shape LC, that a pass moves on in place."""

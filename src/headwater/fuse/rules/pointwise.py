@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode, number_stack
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.targets import writes_in_place
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 
 def _one(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:

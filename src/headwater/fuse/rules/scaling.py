@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.gradient_scale import find_overflows, unscale
 from headwater.fuse.hyperparameters import pick
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.targets import promote
+from headwater.torch_private import is_lane_tensor, stack_of
 
 
 def _check_and_unscale(mode: LaneMode, func: Any, grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
