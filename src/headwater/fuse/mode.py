@@ -44,6 +44,7 @@ from headwater.torch_private import (
     is_lane_tensor,
     is_transforming,
     lanes_of,
+    name_function,
     saves_elsewhere,
     stack_of,
 )
@@ -367,4 +368,4 @@ def _mixes_precision(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 def name_of(func: Any) -> str:
     """Return the name of a torch function, for a sentence about it."""
     name: str = getattr(func, "__qualname__", "") or getattr(func, "__name__", "") or repr(func)
-    return name.replace("_VariableFunctionsClass.", "torch.").replace("TensorBase.", "Tensor.")
+    return name_function(name)
