@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C import _functorch as C
+from torch.autograd.function import BackwardCFunction
 from torch.optim import SGD, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
@@ -556,15 +558,34 @@ def test_what_the_bypasses_replace_is_where_they_look_for_it(home: Any, name: st
     assert name in vars(home)
 
 
-def test_an_apply_that_was_taken_from_its_class_ends_at_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x * 2
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
 
-    apply = Double.apply
+
+def test_a_replaced_apply_is_called_for_every_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Double.apply
     monkeypatch.setattr(torch_private.FUNCTION_BASE, "apply", classmethod(lambda function, *args: (function, *args)))
-    assert apply(3) == (Double, 3)  # type: ignore[no-untyped-call]
+    apply = getattr(torch_private.find_taken_apply(taken), "apply", taken)
+    assert Double.apply(3) == apply(3) == (Double, 3)  # type: ignore[no-untyped-call]
+
+
+def test_an_apply_in_cpp_begins_with_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lanes' bypasses notice by it that a function is applied which they cannot replace."""
+    if not torch_private.IS_APPLY_COMPILED:
+        pytest.skip("torch before 2.15 applies functions by Python code")
+    made: list[tuple[str, bool, bool]] = []
+
+    def init(context: Any) -> None:
+        is_plain = torch_private.is_applied_plainly(sys._getframe(1))
+        made.append((type(context).__name__, is_plain, torch.is_grad_enabled()))
+
+    taken: Any = Double.apply
+    monkeypatch.setattr(BackwardCFunction, "__init__", init)
+    taken(torch.ones(2))
+    torch_private.apply_plainly(Double, torch.ones(2))
+    assert made == [("DoubleBackward", False, True), ("DoubleBackward", True, True)]
 
 
 def test_the_functions_that_bypasses_know_by_name_exist() -> None:

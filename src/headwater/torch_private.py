@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import BuiltinFunctionType, FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -41,8 +42,14 @@ is_lane_tensor = C.is_batchedtensor
 memory_of = C.get_unwrapped
 """Returns the tensor that a lane tensor holds, wherever its lanes lie."""
 
-FUNCTION_BASE = _SingleLevelFunction
-"""Where every `Function.apply` ends before it goes to C++, one that was taken from its class long ago too."""
+IS_APPLY_COMPILED = not isinstance(vars(torch.autograd.Function)["apply"], classmethod)
+"""Whether `Function.apply` is C++ from the start, as since torch 2.15; before, it was Python that called its base."""
+
+FUNCTION_BASE: Any = torch.autograd.Function if IS_APPLY_COMPILED else _SingleLevelFunction
+"""The class on which a replaced `apply` is called for all functions.
+
+Before torch 2.15, an `apply` that was taken from its class earlier ends there too. Since then, see `find_taken_apply`.
+"""
 
 is_transforming = torch._C._are_functorch_transforms_active
 """Tells whether a functorch level is open: one of ours, or one of the user's own `torch.func` calls."""
@@ -195,6 +202,22 @@ def saves_elsewhere() -> bool:
 def apply_plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Apply a `Function` where no lane mode looks at its arguments."""
     return vars(torch._C._FunctionBase)["apply"].__get__(None, function)(*args, **kwargs)
+
+
+def find_taken_apply(function: Any) -> Any:
+    """Return the function class whose `apply` a callable is, where that was taken from the class and is C++; else None.
+
+    Replacing the `apply` of the class does not lead the callable anywhere else.
+    """
+    if type(function) is not BuiltinFunctionType or function.__name__ != "apply":
+        return None
+    owner = function.__self__
+    return owner if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) else None
+
+
+def is_applied_plainly(frame: FrameType) -> bool:
+    """Tell whether the code that applies a `Function` is `apply_plainly`."""
+    return frame.f_code is apply_plainly.__code__
 
 
 def keeps_graph() -> bool:

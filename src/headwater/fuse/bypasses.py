@@ -10,6 +10,7 @@ what they always do.
 from __future__ import annotations
 
 import _thread
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 from torch.utils.data import BatchSampler
 
@@ -28,11 +30,13 @@ from headwater.fuse.apart import touches
 from headwater.fuse.per_lane import PerLane
 from headwater.torch_private import (
     FUNCTION_BASE,
+    IS_APPLY_COMPILED,
     SCRIPTS,
     TRANSFORM_OPENERS,
     BackwardHookFunction,
     DisableTorchFunction,
     apply_plainly,
+    is_applied_plainly,
     is_compiler_imported,
     is_lane_tensor,
     is_transforming,
@@ -87,6 +91,7 @@ def _install(find: FindGuide) -> list[Callable[[], None]]:
     warn_of_slow_batching(False)
     homes: list[tuple[Any, str, Callable[[Any, FindGuide], Any]]] = [
         (FUNCTION_BASE, "apply", _lead_function),
+        *([(BackwardCFunction, "__init__", _lead_context)] if IS_APPLY_COMPILED else []),
         (nn.Parameter, "__new__", _lead_parameter),
         (Tensor, "set_", _lead_set),
         (BatchSampler, "__init__", _lead_sampler),
@@ -128,6 +133,21 @@ def _lead_function(original: Any, find: FindGuide) -> Any:
         return _apply(guide, function, args, kwargs)
 
     return apply
+
+
+def _lead_context(original: Any, find: FindGuide) -> Any:
+    """Refuse lanes where C++ applies a function without us: it makes a context at the beginning of each call.
+
+    Its arguments are not known here. A function of lanes would silently lose their gradients.
+    """
+
+    def init(context: Any) -> None:
+        original(context)
+        if not is_applied_plainly(sys._getframe(1)) and find() is not None and not is_transforming():
+            name = type(context).__name__.removesuffix("Backward")
+            raise CannotFuseError(f"{name}.apply was taken from its class before; call {name}.apply(...) instead")
+
+    return init
 
 
 def _apply(guide: Guide, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
