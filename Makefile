@@ -1,7 +1,9 @@
 # Everything a developer or a CI runner calls. Needs Python 3.11 or later with pip and venv, and make.
 
 PYTHON ?= python3
-VENV ?= .venv
+# A release of torch other than the pinned one, as in `make test TORCH=2.15.0`; it has an environment of its own.
+TORCH ?=
+VENV ?= .venv$(if $(TORCH),-torch-$(TORCH))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
@@ -14,7 +16,8 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	sed '$(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install -c $(VENV)/constraints.txt -e '.[dev]'
 	# The oracle of the scaling rules in the tests; it asks for far more than it needs.
 	$(BIN)/python -m pip install --no-deps mup==1.0.0
 	touch $@

@@ -11,6 +11,7 @@ from typer.main import get_group
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
+from headwater.train import sample_models
 
 STUDY = """
 import headwater as hw
@@ -161,6 +162,22 @@ def test_what_the_doctor_found() -> None:
     assert {"python", "torch", "lanes", "storage"} <= {check["name"] for check in checks}
     assert all(check.keys() == {"level", "name", "text", "cure"} for check in checks)
     assert {check["level"] for check in checks} <= {"ok", "warn"}
+
+
+def test_the_doctor_measures_lanes_against_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_models, "MOST_LANES", 2)
+    found = read("doctor", "--measure")
+    assert "thread" in found["device"]
+    assert [model["model"] for model in found["models"]] == ["MLP", "CNN", "Transformer"]
+    for model in found["models"]:
+        assert [size["lanes"] for size in model["sizes"]] == [1, 2]
+        assert all(size["steps_per_s"] > 0 for size in model["sizes"])
+        assert model["lanes"] in (1, 2)
+        assert model["reason"]
+
+
+def test_a_doctor_who_finds_a_fault_measures_nothing() -> None:
+    assert "models" not in read("doctor", "--measure", "--storage", "/no/such/folder/study.db", exit_code=1)
 
 
 def test_a_doctor_who_finds_a_fault_ends_so() -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.cli.running import SEARCH_HELP
 from headwater.search import SEARCHES
+from headwater.train import sample_models
 
 STUDY = """
 import headwater as hw
@@ -272,6 +273,14 @@ def test_without_a_record_the_message_says_where_it_was_looked_for(verb: str, pl
 
 def test_the_doctor_ends_with_status_1_if_something_fails() -> None:
     assert invoke("doctor", "--storage", "no/such/place.db").exit_code == 1
+
+
+def test_the_doctor_shows_a_line_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_models, "MOST_LANES", 2)
+    lines = invoke("doctor", "--measure").stdout.splitlines()
+    for name in ("MLP", "CNN", "Transformer"):
+        (line,) = [line for line in lines if line.split()[:1] == [name]]
+        assert re.search(r"\d/s .* [12] .*\d/s .*\dx", line)
 
 
 @pytest.mark.parametrize("verb", ["run", "ls", "show", "best", "doctor"])

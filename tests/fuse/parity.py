@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 Build: TypeAlias = Callable[[], nn.Module]
 Program: TypeAlias = Callable[..., Any]

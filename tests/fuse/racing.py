@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from headwater.fuse.functorch import stack_of
 from headwater.fuse.hyperparameters import merge
 from headwater.fuse.models import fuse_models, narrow_model
 from headwater.fuse.optimizers import LaneOptimizer, fuse_optimizer
 from headwater.fuse.roster import Roster
+from headwater.torch_private import stack_of
 
 Settings = dict[str, Any]
 

@@ -12,9 +12,9 @@ import torch
 from tests.fuse.parity import make_mode
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.models import repeat_model
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import lanes_of
 
 STACK = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[-1.0, 0.5], [2.0, 8.0]]])
 

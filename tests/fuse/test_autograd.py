@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.functional import hvp, jacobian
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of
+from headwater.torch_private import is_lane_tensor, lanes_of
 
 
 def gradient_penalty(w: Tensor) -> Any:

@@ -13,8 +13,9 @@ import torch._functorch.vmap as vmap
 from tests.fuse.parity import Agreement, Parity, make_mode
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import FUNCTION_BASE, lanes_of, stack_of
+from headwater.errors import CannotFuseError
 from headwater.fuse.models import repeat_model
+from headwater.torch_private import FUNCTION_BASE, IS_APPLY_COMPILED, lanes_of, stack_of
 
 
 class Function(torch.autograd.Function):
@@ -47,7 +48,7 @@ class Scripted(nn.Module):
         return x + 1
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_scripted_function_runs_lane_by_lane() -> None:
     scripted = torch.jit.script(Scripted())
     Agreement().check(scripted, torch.randn(3, 4, 5, dtype=torch.float64))
@@ -67,7 +68,7 @@ TRANSFORMS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch itself, where it loads its derivatives
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch itself, where it loads its derivatives
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_of_the_users_own_nest_in_the_lanes(name: str) -> None:
     Agreement().check(TRANSFORMS[name], torch.randn(3, 4, 5, dtype=torch.float64))
@@ -102,10 +103,25 @@ def test_torch_has_its_own_functions_back_after_the_last_mode() -> None:
 
 
 def test_an_error_in_the_users_code_gives_torch_its_functions_back() -> None:
-    before = "apply" in vars(FUNCTION_BASE)
+    before = vars(FUNCTION_BASE).get("apply")
     with pytest.raises(KeyError), make_mode(2):
         raise KeyError
-    assert ("apply" in vars(FUNCTION_BASE)) is before is False
+    assert vars(FUNCTION_BASE).get("apply") is before
+
+
+def test_an_apply_that_was_taken_from_its_class_computes_with_lanes_or_is_refused() -> None:
+    """A library may have taken it long ago; from torch 2.15 on it is C++ that nobody can lead elsewhere."""
+    taken = Weighted.apply
+    stack = torch.arange(6.0).view(2, 3).requires_grad_()
+    if IS_APPLY_COMPILED:
+        with make_mode(2), pytest.raises(CannotFuseError, match=r"call Weighted\.apply"):
+            taken(lanes_of(stack), lanes_of(stack))
+    else:
+        with make_mode(2):
+            taken(x := lanes_of(stack), x)[0].sum().backward()
+        assert stack.grad is not None
+        torch.testing.assert_close(stack.grad, 4 * stack.detach() + 1)
+    assert taken(stack, stack)[0].grad_fn is not None
 
 
 def test_threads_without_lanes_compute_as_ever() -> None:
@@ -131,6 +147,7 @@ def test_threads_without_lanes_compute_as_ever() -> None:
 
 
 def test_many_threads_may_have_lanes_of_their_own() -> None:
+    before = vars(FUNCTION_BASE).get("apply")
     failures: list[BaseException] = []
 
     def train(num_lanes: int) -> None:
@@ -150,7 +167,7 @@ def test_many_threads_may_have_lanes_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not failures
-    assert "apply" not in vars(FUNCTION_BASE)
+    assert vars(FUNCTION_BASE).get("apply") is before
 
 
 def test_no_warning_of_slow_batching_reaches_the_user() -> None:

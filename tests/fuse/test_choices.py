@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesPart
 from headwater.fuse.choices import LaneChoice, answering_for
-from headwater.fuse.functorch import stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.strategies import LANE_BY_LANE, Strategies
+from headwater.torch_private import stack_of
 from headwater.trials import Recipe
 from headwater.trials.recipes import Constant, Key
 

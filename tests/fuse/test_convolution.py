@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.rules.convolution import LAYOUTS
 from headwater.fuse.strategies import NUM_LAPS, Strategies
+from headwater.torch_private import is_lane_tensor, stack_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # torch itself, once
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import lanes_of, stack_of
+from headwater.torch_private import lanes_of, stack_of
 
 
 class Function(torch.autograd.Function):
@@ -133,13 +133,13 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "mixed": lambda x: Weighted.apply(torch.ones(4, 5, dtype=x.dtype), x),
     "in-two-parts": lambda x: (Sign.apply(x) * x).sum(),
     "by-keyword": lambda x: (Sign.apply(x, limit=0.1) * x).sum(),
-    "saves-its-answer": Scaled.apply,
+    "saves-its-answer": lambda x: Scaled.apply(x),  # noqa: PLW0108 - `apply` is read from the class at each call
     "transposed": lambda x: Scaled.apply(x.transpose(0, 1)),
     "in-place": lambda x: Doubled.apply(x * 1),
     "in-place-and-seen": lambda x: (y := x * 1, Doubled.apply(y), y * 3)[1:],
     "larger-gradient": lambda x: Broadcast.apply(x, x.sum(0)),
     "larger-by-the-number-of-lanes": lambda x: Broadcast.apply(x[:3], x[0]),
-    "constant-answer": Cubed.apply,
+    "constant-answer": lambda x: Cubed.apply(x),  # noqa: PLW0108 - likewise
     "twice": _slope,
 }
 

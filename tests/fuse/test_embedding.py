@@ -12,7 +12,7 @@ from tests.fuse.parity import Parity, make_mode
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import lanes_of
+from headwater.torch_private import lanes_of
 
 WORDS = torch.tensor([[1, 0, 3], [3, 3, 2]])
 

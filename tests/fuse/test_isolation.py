@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from tests.fuse.parity import make_mode
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.models import fuse_models, lane_state
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import lanes_of
 
 IMAGES = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
 WORDS = torch.tensor([0, 2, 1])

@@ -13,11 +13,11 @@ from tests.train.lab import run, run_alone
 from torch import Tensor, nn
 
 from headwater.errors import LanesPart
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.layouts import Layouts
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import lanes_of
 from headwater.train import Trial
 from headwater.trials import Outcome
 

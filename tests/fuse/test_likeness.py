@@ -107,7 +107,7 @@ MADE_ANEW: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, when it is asked to compile
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own, of compiling
 @pytest.mark.parametrize("name", MADE_ANEW)
 def test_modules_that_keep_more_than_settings_are_alike(name: str) -> None:
     torch.manual_seed(0)

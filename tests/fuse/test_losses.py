@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.fuse.parity import Agreement, Parity, make_mode
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import lanes_of
+from headwater.torch_private import lanes_of
 
 SEED = torch.Generator().manual_seed(3)
 CLASSES = torch.tensor([1, 4, 0, 2])

@@ -13,12 +13,12 @@ from tests.fuse.parity import make_mode
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode, current_mode
 from headwater.fuse.models import repeat_model
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 
 def test_calls_without_lanes_are_torchs_own() -> None:

@@ -11,13 +11,13 @@ import torch
 from tests.fuse.test_convolution import Shifted, build, compare
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, repeat_model
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import stack_of
 
 WAYS = ["looped", "batched"]
 SHAPES: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {

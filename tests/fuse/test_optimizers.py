@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import lanes_of, stack_of
 from headwater.fuse.hyperparameters import merge
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.optimizers import fuse_optimizer
 from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing
 from headwater.fuse.rules import RULES
+from headwater.torch_private import lanes_of, stack_of
 
 
 @pytest.mark.parametrize("order", [("SGD", "SGD", "AdamW", "NAdam"), ("SGD", "NAdam", "SGD", "AdamW")])

@@ -12,8 +12,8 @@ from tests.fuse.parity import Agreement, Parity, make_mode
 from torch import Tensor, distributions, nn
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import lanes_of
 
 SHARES = (0.1, 0.5, 0.9)
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models
 from headwater.fuse.roster import Roster
 from headwater.fuse.rules import RULES
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import stack_of
 
 WAYS = ["fused", "looped"]
 LAYERS: dict[str, Callable[..., nn.RNNBase]] = {

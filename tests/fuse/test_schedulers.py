@@ -11,12 +11,12 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.hyperparameters import merge, pick
 from headwater.fuse.optimizers import LaneOptimizer, fuse_optimizer
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
 from headwater.fuse.schedulers import LaneScheduler, fuse_scheduler
+from headwater.torch_private import lanes_of
 
 Build = Callable[[Any, type[LRScheduler] | Any, Settings], Any]
 

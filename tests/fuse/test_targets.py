@@ -13,9 +13,9 @@ from tests.fuse.parity import Agreement, make_mode
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.targets import writes_in_place
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 
 def test_everyone_who_holds_a_shared_tensor_sees_the_lanes_in_it() -> None:

@@ -5,7 +5,7 @@ import torch
 from tests.fuse.racing import CASES, Race, check_states, every_case
 from torch import Tensor
 
-from headwater.fuse.functorch import stack_of
+from headwater.torch_private import stack_of
 
 every_type = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

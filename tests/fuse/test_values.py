@@ -14,9 +14,9 @@ from tests.fuse.parity import Agreement, make_mode
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesPart
-from headwater.fuse.functorch import lanes_of
 from headwater.fuse.models import repeat_model
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import lanes_of
 
 NUMBERS: dict[str, Callable[[Tensor], Any]] = {
     "item": lambda x: x.sum().item(),

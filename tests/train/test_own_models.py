@@ -15,7 +15,7 @@ from tests.train.lab import go_on, run, run_alone, run_done
 from tests.train.plain import PlainTrial, require_as_plain, train_plainly
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor
+from headwater.torch_private import is_lane_tensor
 from headwater.train import Trial
 from headwater.trials import Decision, Outcome, Report
 

@@ -366,7 +366,9 @@ def _reduce_storage(value: Any) -> tuple[Any, ...] | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.storage.TypedStorage):
         return None
-    return _wrap_storage, (torch.storage.TypedStorage, value._untyped_storage, value.dtype)
+    from headwater.torch_private import untyped_storage_of  # torch is imported already
+
+    return _wrap_storage, (torch.storage.TypedStorage, untyped_storage_of(value), value.dtype)
 
 
 def _wrap_storage(kind: Any, untyped: object, dtype: object) -> object:  # Any: torch's class

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, same
 from headwater.fuse.roster import Roster
 from headwater.fuse.users_code import is_library
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of, version_of
 
 _INERT = frozenset(
     {int, float, bool, str, NoneType, EllipsisType, slice, torch.dtype, torch.device, torch.memory_format}
@@ -156,12 +156,12 @@ class Bystanders:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         shared = (tensor for tensor in tensors((*args, *kwargs.values())) if not is_lane_tensor(tensor))
-        self._versions = [(tensor, tensor._version) for tensor in shared if not tensor.is_inference()]
+        self._versions = [(tensor, version_of(tensor)) for tensor in shared if not tensor.is_inference()]
 
     def require_unchanged(self, name: str) -> None:
         """Raise CannotFuseError where the call has written into one of them: each lane would write another value."""
         for tensor, version in self._versions:
-            if tensor._version != version:
+            if version_of(tensor) != version:
                 raise CannotFuseError(
                     f"{name} writes what a lane has computed into a tensor of shape {tuple(tensor.shape)} that all "
                     "lanes share; pass the module that holds it to trial.prepare_model"

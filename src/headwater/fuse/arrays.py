@@ -12,9 +12,9 @@ import numpy as np
 from torch import Tensor
 
 from headwater.fuse.apart import split
-from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.operators import Operation
 from headwater.fuse.per_lane import PerLane, gather, run_by_lane
+from headwater.torch_private import is_lane_tensor
 
 
 class PerLaneArray(PerLane):

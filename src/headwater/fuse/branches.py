@@ -25,7 +25,6 @@ from torch import Tensor
 
 from headwater.errors import CannotFuseError, LanesPart
 from headwater.fuse import files
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.interpreting import (
     LEAVES,
     Answer,
@@ -41,6 +40,7 @@ from headwater.fuse.keeping import keep
 from headwater.fuse.per_lane import PerLane, gather
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import ROSTER, Roster
+from headwater.torch_private import DisableTorchFunction, is_lane_tensor, lanes_of, stack_of
 
 read_locals = builtins.locals
 """Reads the variables of the function that calls it."""
@@ -136,7 +136,7 @@ def _load_rows(model: Any, state: Any, roster: Roster) -> None:
     own = model.state_dict() if isinstance(model, torch.nn.Module) and gives_state(model) else {}
     if not own or type(state) not in (dict, OrderedDict) or state.keys() != own.keys():
         raise roster.part(None, "a lane that leaves the last loop loads something else than a state dict into a model")
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), DisableTorchFunction():
         for name, target in own.items():
             for place in roster.leavers:
                 source = state[name]
@@ -233,7 +233,7 @@ class _Joining:
         kinds = {(value.shape, value.dtype, value.device, type(value)) for value in values}
         if len(kinds) > 1 or type(values[0]) is not Tensor or any(value.is_inference() for value in values):
             raise OutsideGrammar("assigns a tensor of another shape or type")
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             joined = lanes_of(torch.stack([*values]))
         self._watched[id(joined)] = joined
         return joined

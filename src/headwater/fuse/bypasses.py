@@ -19,27 +19,34 @@ from threading import Lock, Thread
 from typing import Any, Protocol, TypeAlias
 
 import torch
-import torch._functorch.eager_transforms as eager_transforms
-import torch._functorch.vmap as vmap
 from torch import Tensor, nn
-from torch.nn.modules._functions import BackwardHookFunction
+from torch.autograd.function import BackwardCFunction
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 from torch.utils.data import BatchSampler
 
 from headwater.errors import CannotFuseError
 from headwater.fuse import custom_functions, user_threads
 from headwater.fuse.apart import touches
-from headwater.fuse.functorch import (
+from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import (
     FUNCTION_BASE,
+    IS_APPLY_COMPILED,
+    SCRIPTS,
+    TRANSFORM_OPENERS,
+    BackwardHookFunction,
+    DisableTorchFunction,
     apply_plainly,
+    is_applied_plainly,
+    is_compiler_imported,
     is_lane_tensor,
     is_transforming,
     lanes_of,
+    mark_parameter,
     stack_of,
+    version_of,
     vmap_level,
     warn_of_slow_batching,
 )
-from headwater.fuse.per_lane import PerLane
 
 
 class Guide(custom_functions.Guide, user_threads.Guide, Protocol):
@@ -84,17 +91,15 @@ def _install(find: FindGuide) -> list[Callable[[], None]]:
     warn_of_slow_batching(False)
     homes: list[tuple[Any, str, Callable[[Any, FindGuide], Any]]] = [
         (FUNCTION_BASE, "apply", _lead_function),
+        *([(BackwardCFunction, "__init__", _lead_context)] if IS_APPLY_COMPILED else []),
         (nn.Parameter, "__new__", _lead_parameter),
         (Tensor, "set_", _lead_set),
         (BatchSampler, "__init__", _lead_sampler),
         (Thread, "start", user_threads.lead_start),
         (ThreadPoolExecutor, "submit", user_threads.lead_submit),
         (_thread, "start_new_thread", user_threads.lead_new_thread),
-        (torch._C.ScriptFunction, "__call__", _lead_script),
-        (torch._C.ScriptMethod, "__call__", _lead_script),
-        (vmap, "vmap_increment_nesting", _lead_transform),
-        (eager_transforms, "grad_increment_nesting", _lead_transform),
-        (eager_transforms, "jvp_increment_nesting", _lead_transform),
+        *((script, "__call__", _lead_script) for script in SCRIPTS),
+        *((home, name, _lead_transform) for home, name in TRANSFORM_OPENERS),
     ]
     undo: list[Callable[[], None]] = [lambda: warn_of_slow_batching(True), _compile_nothing()]
     for home, name, lead in homes:
@@ -130,6 +135,21 @@ def _lead_function(original: Any, find: FindGuide) -> Any:
     return apply
 
 
+def _lead_context(original: Any, find: FindGuide) -> Any:
+    """Refuse lanes where C++ applies a function without us: it makes a context at the beginning of each call.
+
+    Its arguments are not known here. A function of lanes would silently lose their gradients.
+    """
+
+    def init(context: Any) -> None:
+        original(context)
+        if not is_applied_plainly(sys._getframe(1)) and find() is not None and not is_transforming():
+            name = type(context).__name__.removesuffix("Backward")
+            raise CannotFuseError(f"{name}.apply was taken from its class before; call {name}.apply(...) instead")
+
+    return init
+
+
 def _apply(guide: Guide, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if function is CheckpointFunction:
         run, preserve, *inputs = args
@@ -145,11 +165,11 @@ def _lead_parameter(original: Any, find: FindGuide) -> Any:
         if not isinstance(data, Tensor) or not is_lane_tensor(data):
             return original.__func__(cls, data, requires_grad)
         stack = stack_of(data)
-        if getattr(data, "_claimed", False) and stack._version == 0:  # all lanes alike: a tensor for a new parameter
+        if getattr(data, "_claimed", False) and version_of(stack) == 0:  # all lanes alike: a tensor for a new parameter
             return original.__func__(cls, stack[0].detach().clone(), requires_grad)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             parameter = lanes_of(stack.detach().requires_grad_(requires_grad))
-        parameter._is_param = True  # how torch marks a parameter of another class
+        mark_parameter(parameter)
         return parameter
 
     return staticmethod(new)
@@ -215,7 +235,7 @@ def _compile_nothing() -> Callable[[], None]:
     stances: list[Any] = []
 
     def run_as_written() -> None:
-        if not stances and "torch._dynamo" in sys.modules:
+        if not stances and is_compiler_imported():
             stances.append(torch.compiler.set_stance("force_eager"))
 
     @wraps(original)

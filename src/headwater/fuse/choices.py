@@ -22,13 +22,13 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import per_lanes, tensors
-from headwater.fuse.functorch import is_lane_tensor, is_transforming, lanes_of, stack_of
 from headwater.fuse.layouts import Layouts, is_displaced, order_of
 from headwater.fuse.likeness import alike, parts_of, slots_of, sort_alike
 from headwater.fuse.mode import LaneMode, current_mode
 from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing
 from headwater.fuse.roster import Roster
 from headwater.fuse.targets import narrow
+from headwater.torch_private import children_of, is_lane_tensor, is_transforming, lanes_of, stack_of
 
 Places: TypeAlias = tuple[int, ...]
 
@@ -330,7 +330,7 @@ def _merge(modules: Sequence[nn.Module], path: str, above: set[tuple[int, ...]])
     if not all(alike(type(modules[0]), type(module)) for module in modules):
         return _Mismatch(path or "the model", [type(module) for module in modules])
     slots = [slots_of(module) for module in modules]
-    in_all = set.intersection(*(set(module._modules.keys()) for module in modules))
+    in_all = set.intersection(*(set(children_of(module)) for module in modules))
     names = [(each.keys(), [name for name in each if name in in_all]) for each in slots]
     if any(each != names[0] for each in names):
         return _Mismatch(f"what {path or 'the model'} holds", [", ".join(each) for each in slots])

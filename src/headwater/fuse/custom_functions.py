@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import StackFunction, is_lane_tensor, lanes_of, settled_stack_of
+from headwater.torch_private import StackFunction, is_lane_tensor, lanes_of, settled_stack_of
 
 
 class Guide(Protocol):

@@ -25,6 +25,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from headwater.torch_private import OPERATOR_MODULE
+
 Function: TypeAlias = Callable[..., Any]  # Any: functions of every library
 
 
@@ -319,7 +321,7 @@ def _effect_of_method(owner: Any, name: str) -> Effect | None:
 def _effect_of_descriptor(kind: type, name: str) -> Effect | None:
     if kind in IMMUTABLE:
         return Effect.COMPUTE
-    return Effect.CONTAINER if kind.__module__ in ("builtins", "collections", "torch._C") else None
+    return Effect.CONTAINER if kind.__module__ in ("builtins", "collections", OPERATOR_MODULE) else None
 
 
 def _is_container(owner: Any) -> bool:

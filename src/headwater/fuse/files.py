@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from headwater.errors import LanesPart
 from headwater.fuse.apart import is_per_lane, reach_all, tensors
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText, gather, run_by_lane
 from headwater.fuse.roster import Roster
+from headwater.torch_private import DisableTorchFunction, is_lane_tensor, lanes_of, stack_of
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -110,7 +110,7 @@ def own_value(roster: Roster, value: Any, place: int) -> Any:
         LanesPart: There is something in the value that lanes have in common, such as an optimizer.
     """
     memo, clones = dict[int, Any](), dict[Any, Tensor]()
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         for each in reach_all(value):
             if isinstance(each, Tensor):
                 memo[id(each)] = _own_tensor(each, place, clones)

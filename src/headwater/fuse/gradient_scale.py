@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.torch_private import is_lane_tensor, stack_of
 
 
 def unscale(grads: Sequence[Tensor], inverse: Tensor) -> None:

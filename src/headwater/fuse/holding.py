@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.lifting import STAND_INS, Function
 from headwater.fuse.per_lane import PerLaneMapping
 from headwater.fuse.roster import ROSTER
+from headwater.torch_private import is_lane_tensor
 
 MAX_VISITED = 1_000_000
 """A longer search ends: every use of such a value is noticed while the data set is read, too."""

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from headwater.fuse.factors import Lanewise, lanewise
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText, PerLaneThing, lane_value, same
 from headwater.fuse.roster import Roster
+from headwater.torch_private import is_lane_tensor, stack_of
 
 
 def pick(value: Any, place: int) -> Any:

@@ -32,11 +32,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import HEEDING, Roster
 from headwater.fuse.targets import narrow
+from headwater.torch_private import (
+    has_optimizer_state_hooks,
+    has_state_hooks,
+    is_lane_tensor,
+    stack_of,
+    state_writer_of,
+)
 
 _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -628,15 +634,13 @@ def gives_state(owner: Any) -> bool:
         return all(map(_has_plain_state, owner.modules()))
     method = getattr(type(owner), "state_dict", None)
     module = getattr(method, "__module__", None) or ""
-    hooks = [vars(owner).get(name) for name in ("_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks")]
-    return isinstance(method, FunctionType) and _is_ours(module) and not any(hooks)
+    return isinstance(method, FunctionType) and _is_ours(module) and not has_optimizer_state_hooks(owner)
 
 
 def _has_plain_state(module: nn.Module) -> bool:
     kind, base = type(module), nn.Module
-    is_plain = _is_ours(kind.state_dict.__module__) and _is_ours(kind._save_to_state_dict.__module__)
-    has_hooks = module._state_dict_hooks or module._state_dict_pre_hooks
-    return is_plain and kind.get_extra_state is base.get_extra_state and not has_hooks
+    is_plain = _is_ours(kind.state_dict.__module__) and _is_ours(state_writer_of(kind).__module__)
+    return is_plain and kind.get_extra_state is base.get_extra_state and not has_state_hooks(module)
 
 
 def _is_ours(module: str) -> bool:

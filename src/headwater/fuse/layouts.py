@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.fuse.apart import Dice, per_lanes, split, tensors
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import OPERATORS, is_lane_tensor, lanes_of, stack_of, swap
 
 _MARK = "_is_displaced"
 
@@ -141,7 +141,7 @@ def _laid_out(stack: Tensor, order: list[int]) -> Tensor:
     return stack.permute(there).contiguous().permute(back)
 
 
-def _found(names: str, homes: Iterable[Any] = (torch, Tensor, F, torch._C._nn)) -> list[Any]:
+def _found(names: str, homes: Iterable[Any] = (torch, Tensor, F, OPERATORS)) -> list[Any]:
     every = [getattr(home, name, None) for name in names.split() for home in homes]
     return [func for func in every if callable(func)]
 

@@ -20,11 +20,11 @@ from headwater.fuse import files
 from headwater.fuse.apart import is_per_lane, join, reach_all, split, tensors
 from headwater.fuse.arrays import PerLaneArray, take_out
 from headwater.fuse.effects import writes_arrays
-from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, PerLaneText, PerLaneThing, gather, run_by_lane, same
 from headwater.fuse.roster import ROSTER, Roster
 from headwater.fuse.spelling import reads_objects, spell_arguments
 from headwater.fuse.users_code import is_users_module
+from headwater.torch_private import is_lane_tensor
 from headwater.trials import Recipe
 from headwater.trials.functions import fill_in, join_pieces, make_dict, make_list, make_tuple, unbind
 from headwater.trials.recipes import Call, Constant, Expression

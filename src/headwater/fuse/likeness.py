@@ -16,17 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.fuse.functorch import is_lane_tensor
 from headwater.fuse.per_lane import PerLane, PerLaneText, same
+from headwater.torch_private import COMPILED_CALL, COMPILED_CHILD, MODULE_TABLES, children_of, is_lane_tensor
 
 _BY_VALUE = (
     Number, str, bytes, NoneType, EllipsisType, slice, range, set, frozenset, CodeType, BuiltinFunctionType,
     torch.dtype, torch.device, torch.memory_format,
 )  # fmt: skip
 _OPAQUE = (ModuleType, weakref.ref, torch.Generator)
-_WEIGHTS = frozenset({"_parameters", "_buffers", "_modules"})
-_NO_SLOTS = _WEIGHTS | {"_compiled_call_impl"}
-_HOOKS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict)) - _WEIGHTS
+_NO_SLOTS = MODULE_TABLES | {COMPILED_CALL}
+_HOOKS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict)) - MODULE_TABLES
 
 
 def sort_alike(values: Sequence[Any]) -> list[int]:
@@ -62,8 +61,8 @@ def alike(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
 
 def slots_of(module: nn.Module) -> dict[str, Any]:
     """Return all that a module has under a name, its hooks as lists, but for parameters and buffers."""
-    children = dict(module._modules.items())
-    if "_orig_mod" in children:  # compiled, which shows in nothing but the speed
+    children = dict(children_of(module))
+    if COMPILED_CHILD in children:  # compiled, which shows in nothing but the speed
         return children
     own = {name: [*value.values()] if name in _HOOKS else value for name, value in vars(module).items()}
     return {name: value for name, value in own.items() if name not in _NO_SLOTS} | children

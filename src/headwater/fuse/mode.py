@@ -20,15 +20,6 @@ from torch.overrides import TorchFunctionMode
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
-from headwater.fuse.functorch import (
-    active_modes,
-    call_in_level,
-    is_lane_tensor,
-    is_transforming,
-    lanes_of,
-    saves_elsewhere,
-    stack_of,
-)
 from headwater.fuse.layouts import FORMAT_READING, REORDERING, Layouts
 from headwater.fuse.per_lane import PerLane, run_by_lane
 from headwater.fuse.roster import Roster
@@ -46,6 +37,16 @@ from headwater.fuse.targets import (
     widen,
     write_out,
     writes_in_place,
+)
+from headwater.torch_private import (
+    active_modes,
+    call_in_level,
+    is_lane_tensor,
+    is_transforming,
+    lanes_of,
+    name_function,
+    saves_elsewhere,
+    stack_of,
 )
 
 NO_KWARGS: Mapping[str, Any] = {}
@@ -367,4 +368,4 @@ def _mixes_precision(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 def name_of(func: Any) -> str:
     """Return the name of a torch function, for a sentence about it."""
     name: str = getattr(func, "__qualname__", "") or getattr(func, "__name__", "") or repr(func)
-    return name.replace("_VariableFunctionsClass.", "torch.").replace("TensorBase.", "Tensor.")
+    return name_function(name)

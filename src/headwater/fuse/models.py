@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.choices import LaneChoice, insert_choices, refusal
-from headwater.fuse.functorch import is_lane_tensor, num_holders, stack_of
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import narrow
+from headwater.torch_private import is_lane_tensor, num_holders, stack_of
 
 
 def fuse_models(models: Sequence[nn.Module], roster: Roster | None = None, swaps: Swaps | None = None) -> nn.Module:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwater.errors import CannotFuseError
+from headwater.torch_private import address_of
 
 
 class NarrowedMemory:
@@ -38,15 +39,15 @@ class NarrowedMemory:
             if stack.numel() == 0:
                 return plain[places], places
             storage, layout = stack.untyped_storage(), _find_layout(plain)
-            heir = self._heirs.get(storage._cdata)
+            heir = self._heirs.get(address_of(storage))
             if heir is None and layout is None:
-                self._heirs[storage._cdata] = _Heir(StorageWeakRef(storage), None, places)
+                self._heirs[address_of(storage)] = _Heir(StorageWeakRef(storage), None, places)
                 return plain[places], places
             if layout is None or (heir is not None and heir.memory is None):
                 raise _untold(stack)
             if heir is None:
                 memory = plain.as_strided(layout.shape, layout.strides, 0)[:, places]
-                heir = self._heirs[storage._cdata] = _Heir(StorageWeakRef(storage), memory, places)
+                heir = self._heirs[address_of(storage)] = _Heir(StorageWeakRef(storage), memory, places)
             assert heir.memory is not None
             return layout.show(plain, heir.memory), heir.places
 

@@ -18,10 +18,10 @@ from torch.optim import Optimizer
 from headwater.errors import CannotFuseError
 from headwater.fuse.factors import Factor, Lanewise, lanewise
 from headwater.fuse.flat_state import Chunk
-from headwater.fuse.functorch import stack_of
 from headwater.fuse.hyperparameters import pick
 from headwater.fuse.optimizer_source import require_plain_optimizer
 from headwater.fuse.updates import Rule
+from headwater.torch_private import stack_of
 
 Factory: TypeAlias = Callable[..., Optimizer]
 ParamState: TypeAlias = dict[str, Any]

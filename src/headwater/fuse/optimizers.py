@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.gradient_scale import inverse_of, places_that_overflow, unscale
 from headwater.fuse.hyperparameters import as_numbers, merge, pick, select, select_item, settle, without_recipe
 from headwater.fuse.optimizer_parts import Factory, LoopedPart, RuledPart, class_of
@@ -21,6 +19,7 @@ from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
 from headwater.fuse.targets import narrow
 from headwater.fuse.updates import RULES
+from headwater.torch_private import DisableTorchFunction, has_step_hooks, is_lane_tensor, stack_of, step_hooks_of
 
 _PAIRS = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
 
@@ -79,7 +78,7 @@ class LaneOptimizer(Optimizer):
         self._skipped: frozenset[int] = frozenset()
         self._flags, self._numbers = _settings_of(self._classes)
         groups = _as_groups(params)  # a filter among them asks for requires_grad, which the mode answers
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             hyperparameters = {key: as_numbers(value, roster) for key, value in hyperparameters.items()}
             looped = {place: item for place, item in enumerate(factories) if self._classes[place] not in RULES}
             self._looped = LoopedPart(looped, groups, hyperparameters)
@@ -99,7 +98,7 @@ class LaneOptimizer(Optimizer):
     def state(self, state: Mapping[Any, Any]) -> None:
         if state:
             raise self._refusal("the code assigns optimizer.state, which lanes keep in another form")
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             for group, record in zip(getattr(self, "param_groups", []), self._groups, strict=True):
                 self._load_parts(group, record, [{} for _ in self._classes])
 
@@ -121,7 +120,7 @@ class LaneOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of lane tensors; its hyperparameters may differ by lane."""
         listed = _listed(param_group)  # a filter among them asks for requires_grad, which the mode answers
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             super().add_param_group(listed)
             self._groups.append(_Group())
             self._refresh(self.param_groups[-1], self._groups[-1])
@@ -129,7 +128,7 @@ class LaneOptimizer(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all lanes."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             stacks = [stack_of(param) for group in self.param_groups for param in group["params"]]
             if set_to_none:
                 for stack in stacks:
@@ -149,12 +148,7 @@ class LaneOptimizer(Optimizer):
         self._skipped = self._hear_scaler()
         if len(self._skipped) == len(self._classes):
             return None
-        if not (
-            self._optimizer_step_pre_hooks
-            or self._optimizer_step_post_hooks
-            or _global_optimizer_pre_hooks
-            or _global_optimizer_post_hooks
-        ):
+        if not has_step_hooks(self):
             return self._step(closure)
         return _step_with_hooks(self, closure)
 
@@ -175,7 +169,7 @@ class LaneOptimizer(Optimizer):
 
     def lane_state(self, place: int) -> dict[str, Any]:
         """Return the state dict of the lane's optimizer alone, which shares no memory with this one."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             if place in self._looped.reals:
                 return self._looped.lane_state(place, self.param_groups)
             state: dict[int, Any] = {}
@@ -199,7 +193,7 @@ class LaneOptimizer(Optimizer):
             ValueError: A state has other parameter groups than this optimizer.
         """
         _require_same_groups(self.param_groups, states)
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             for number, (group, record) in enumerate(zip(self.param_groups, self._groups, strict=True)):
                 saved = [state["param_groups"][number] for state in states]
                 for key in {key: None for lane_group in saved for key in lane_group if key != "params"}:
@@ -221,7 +215,7 @@ class LaneOptimizer(Optimizer):
 
     def narrow(self, places: Sequence[int]) -> None:
         """Keep the lanes at these places."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             self._classes = tuple(self._classes[place] for place in places)
             self._lane_keys = tuple(self._lane_keys[place] for place in places)
             self._looped.narrow(places)
@@ -250,7 +244,7 @@ class LaneOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._opt_called = True
-        with self._roster.noticing_shortage(), torch._C.DisableTorchFunction():
+        with self._roster.noticing_shortage(), DisableTorchFunction():
             with torch.no_grad():
                 for group, record in zip(self.param_groups, self._groups, strict=True):
                     self._refresh(group, record)
@@ -274,7 +268,7 @@ class LaneOptimizer(Optimizer):
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         if found is None:
             return frozenset()
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             for tensor in (found, scale):
                 if isinstance(tensor, Tensor):
                     narrow(tensor, self._roster)
@@ -282,9 +276,8 @@ class LaneOptimizer(Optimizer):
             if scale is not None:
                 stacks = [stack_of(param) for group in self.param_groups for param in group["params"]]
                 unscale([stack.grad for stack in stacks if stack.grad is not None], inverse_of(scale))
-        hooks = (*self._optimizer_step_pre_hooks.values(), *self._optimizer_step_post_hooks.values())
         if 0 < len(skipped) < len(self._classes) and not all(
-            hook.__module__.startswith("headwater.") for hook in hooks
+            hook.__module__.startswith("headwater.") for hook in step_hooks_of(self)
         ):
             raise self._refusal("a hook on the steps of the optimizer would run for a lane whose step is skipped")
         return skipped

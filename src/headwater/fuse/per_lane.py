@@ -17,13 +17,13 @@ from typing import Any
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.callers import find_stranger, is_debugging, package_of
-from headwater.fuse.functorch import is_asked
 from headwater.fuse.operators import Operation, Operators
 from headwater.fuse.roster import IS_LOADING, ROSTER, Roster
 from headwater.fuse.shortage import is_out_of_memory
 from headwater.fuse.texts import merge_texts, shorten
 from headwater.fuse.users_code import is_users_module
 from headwater.space.configuration import FrozenConfig
+from headwater.torch_private import is_asked
 from headwater.trials import Recipe
 from headwater.trials.recipes import Call, Constant
 

@@ -20,6 +20,7 @@ from headwater.fuse.optimizers import LaneOptimizer
 from headwater.fuse.per_lane import PerLane, PerLaneText
 from headwater.fuse.roster import Roster
 from headwater.fuse.stand_ins import StandIns
+from headwater.torch_private import INNER_SCHEDULERS, LAST_RATES
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -45,7 +46,7 @@ Torch does nothing but arithmetic with these arguments. Any other class goes tog
 """
 
 _CYCLES_MOMENTUM = frozenset({lr_scheduler.OneCycleLR, lr_scheduler.CyclicLR})
-_LANEWISE_STATE = frozenset({"base_lrs", "max_lrs", "base_momentums", "max_momentums", "_last_lr", "_schedulers"})
+_LANEWISE_STATE = frozenset({"base_lrs", "max_lrs", "base_momentums", "max_momentums", LAST_RATES, INNER_SCHEDULERS})
 _PER_LANE_STATE = _LANEWISE_STATE.union(*TOGETHER.values())
 """What may differ by lane in the state of a scheduler that runs for all lanes together."""
 
@@ -276,6 +277,6 @@ def _is_ours(item: object) -> bool:
 
 def _differs_beyond_arithmetic(state: Mapping[str, Any]) -> bool:
     """Tell whether lanes differ in something that torch needs as one value, such as the epoch."""
-    if any(_differs_beyond_arithmetic(inner) for inner in state.get("_schedulers", ()) if isinstance(inner, dict)):
+    if any(_differs_beyond_arithmetic(inner) for inner in state.get(INNER_SCHEDULERS, ()) if isinstance(inner, dict)):
         return True
     return any(holds_per_lane(value) for key, value in state.items() if key not in _PER_LANE_STATE)

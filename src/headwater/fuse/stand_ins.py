@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from headwater.fuse.hyperparameters import merge
 from headwater.fuse.optimizers import LaneOptimizer
 from headwater.fuse.roster import Roster
+from headwater.torch_private import mark_stepped
 
 
 class StandIns:
@@ -56,7 +57,7 @@ class StandIns:
             seen.update(changed)
         called = self._optimizer.has_stepped
         for place, lane in enumerate(self.lanes):
-            lane._opt_called = called or place > 0  # so torch warns once, and only with reason
+            mark_stepped(lane, called or place > 0)  # so torch warns once, and only with reason
         self._before = self._snapshot()
 
     def hand_back(self) -> None:

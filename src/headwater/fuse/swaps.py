@@ -8,7 +8,7 @@ from weakref import ReferenceType, ref
 
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
+from headwater.torch_private import accumulation_hooks_of, gradient_hooks_of, is_lane_tensor, lanes_of, stack_of, swap
 
 
 class Swaps:
@@ -51,19 +51,19 @@ class Swaps:
         self._before.clear()
 
     def _carry_hooks(self, plain: Tensor, stack: Tensor) -> None:
-        hooks, late_hooks = plain._backward_hooks, plain._post_accumulate_grad_hooks
+        hooks, late_hooks = gradient_hooks_of(plain), accumulation_hooks_of(plain)
 
         def on_gradient(grad: Tensor) -> Tensor:
             with self._mode:
                 shown = lanes_of(grad)
-                for hook in list((hooks or {}).values()):
+                for hook in list(hooks.values()):
                     answer = hook(shown)
                     shown = shown if answer is None else answer
             return stack_of(shown) if is_lane_tensor(shown) else shown.expand_as(grad)
 
         def on_accumulated(_: Tensor) -> None:
             with self._mode:
-                for hook in list((late_hooks or {}).values()):
+                for hook in list(late_hooks.values()):
                     hook(plain)
 
         if hooks:

@@ -10,10 +10,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, num_holders, num_uses, owns_memory, stack_of, swap
 from headwater.fuse.narrowed_memory import NarrowedMemory
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
+from headwater.torch_private import (
+    accumulation_hooks_of,
+    base_of,
+    gradient_hooks_of,
+    is_lane_tensor,
+    lanes_of,
+    move_hooks,
+    num_holders,
+    num_uses,
+    owns_memory,
+    stack_of,
+    swap,
+)
 
 _OPERATORS = frozenset(
     f"__i{name}__"
@@ -62,7 +74,7 @@ def promote(target: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
             f"{name} writes lanes' values into a tensor of shape {tuple(target.shape)} that all lanes share; "
             "pass the module that holds it to trial.prepare_model"
         )
-    if target._base is not None:
+    if base_of(target) is not None:
         _promote_view(target, num_lanes, name, swaps)
         return
     if _is_shared(target):
@@ -139,18 +151,16 @@ def _hand_over(stack: Tensor, heir: Tensor, places: list[int], memory: NarrowedM
     """Give the heir the gradient and the hooks; a graph from before sends it the gradients that come late."""
     if stack.grad is not None:
         heir.grad, stack.grad = memory.keep(stack.grad, places)[0], None
-    heir._backward_hooks, stack._backward_hooks = stack._backward_hooks, None
-    heir._post_accumulate_grad_hooks = stack._post_accumulate_grad_hooks
-    stack._post_accumulate_grad_hooks = None  # type: ignore[assignment]  # None is what a tensor starts with
+    move_hooks(stack, heir)
 
     def pass_on(left: Tensor) -> None:
         assert left.grad is not None
         grad, left.grad = left.grad[places], None
-        for hook in list((heir._backward_hooks or {}).values()):
+        for hook in list(gradient_hooks_of(heir).values()):
             answer = hook(grad)
             grad = grad if answer is None else answer
         heir.grad = grad if heir.grad is None else heir.grad + grad
-        for hook in list((heir._post_accumulate_grad_hooks or {}).values()):
+        for hook in list(accumulation_hooks_of(heir).values()):
             hook(heir)
 
     stack.register_post_accumulate_grad_hook(pass_on)
@@ -158,7 +168,7 @@ def _hand_over(stack: Tensor, heir: Tensor, places: list[int], memory: NarrowedM
 
 def _promote_view(view: Tensor, num_lanes: int, name: str, swaps: Swaps) -> None:
     """Promote a view together with the one tensor that it shows a part of."""
-    base = view._base
+    base = base_of(view)
     if base is None or base.requires_grad or num_holders(view) > 2 or not _fills_its_memory(base):
         raise _shared_memory(view, name)
     if num_uses(view) > 1 or num_uses(base) > 2:

@@ -40,6 +40,7 @@ from headwater.fuse.rewriting import Rewrites
 from headwater.fuse.roster import ROSTER, ReachedCode, Roster
 from headwater.fuse.showing import log, show, show_text
 from headwater.fuse.users_code import is_library, is_users_module
+from headwater.torch_private import find_taken_apply
 from headwater.trials.functions import fill_in, join_pieces
 
 __all__ = [
@@ -195,6 +196,8 @@ def of(function: Any) -> Function:
     if type(function) is partial:
         found = of(function.func)
         return function if found is function.func else partial(found, *function.args, **function.keywords)
+    if type(function) is BuiltinFunctionType and (taken_from := find_taken_apply(function)) is not None:
+        function = taken_from.apply
     code = getattr(function, "__func__", function)
     if type(code) is FunctionType and REWRITES.has(code):
         may_show = type(function) is FunctionType and not _SCREEN.isdisjoint(code.__code__.co_names)

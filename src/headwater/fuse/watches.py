@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.torch_private import DisableTorchFunction, is_lane_tensor, stack_of, version_of
 
 MAX_WATCHED = 10_000
 _REASON = "a value that lanes have kept of different sides of an `if` is changed in place; keep a clone() of it"
@@ -28,7 +28,7 @@ class _Watched:
         stack = _stack_of(tensor)
         self.reference = weakref.ref(tensor)
         self.memory = StorageWeakRef(stack.untyped_storage())
-        self._version = stack._version
+        self._version = version_of(stack)
         self._counter = stack.detach()
         self._counter.data = stack.new_empty(0)  # keeps the version counter of the tensor, and none of its memory
         self._kept = tensor if tensor.numel() == 1 else None
@@ -38,7 +38,7 @@ class _Watched:
     @property
     def is_changed(self) -> bool:
         """Whether it was changed since."""
-        if self._counter._version != self._version:
+        if version_of(self._counter) != self._version:
             return True
         return self._kept is not None and not _are_equal(_stack_of(self._kept), self._number)
 
@@ -55,7 +55,7 @@ class Watches:
 
     def add(self, tensor: Tensor) -> bool:
         """Watch a tensor; return whether there was room for one more."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._watched.append(_Watched(tensor))
         return len(self._watched) <= MAX_WATCHED
 
@@ -67,7 +67,7 @@ class Watches:
         """
         roster.memory.forget_expired()  # or it would hold memory of tensors that are gone
         watched, self._watched = self._watched, []
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             is_changed = any(each.is_changed for each in watched)
             for each in watched:
                 each.release()
@@ -84,7 +84,7 @@ class Watches:
 
     def begin_anew(self) -> None:
         """Watch the tensors as they are now, when lanes have left them."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._watched = [_Watched(tensor) for tensor in self.tensors()]
 
 

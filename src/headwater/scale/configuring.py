@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headwater.errors import CannotScaleError
 from headwater.scale.places import tensors_of
 from headwater.scale.resizing import cut
+from headwater.torch_private import buffers_of, parameters_of
 
 _HEADS = (
     "num_attention_heads",
@@ -198,7 +199,7 @@ def _fill(small: nn.Module, model: nn.Module) -> None:
 
 def _places(model: nn.Module) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
     for path, module in model.named_modules(remove_duplicate=False):
-        homes: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        homes: tuple[dict[str, Any], ...] = (parameters_of(module), buffers_of(module))
         for home in homes:
             for key, tensor in home.items():
                 if tensor is not None:

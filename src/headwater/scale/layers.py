@@ -14,6 +14,7 @@ from torch import nn
 from headwater.scale.equations import Kind
 from headwater.scale.layouts import Layout
 from headwater.scale.polynomials import Polynomial, constant
+from headwater.torch_private import ConvNd, ConvTransposeNd, NormBase, parameters_of
 
 if TYPE_CHECKING:
     from headwater.scale.symbols import Symbols
@@ -55,7 +56,7 @@ def _bilinear(module: nn.Bilinear, path: str, symbols: Symbols) -> Declaration:
 
 def _convolution(module: Any, path: str, symbols: Symbols) -> Declaration:
     """With groups, both channel counts are multiples of their number; a depthwise layer has as many as channels."""
-    transposed = isinstance(module, nn.modules.conv._ConvTransposeNd)
+    transposed = isinstance(module, ConvTransposeNd)
     into, out, groups = _channels(module, path, symbols)
     kernel = tuple(constant(size) for size in module.weight.shape[2:])
     first, second = (into[0], out[1]) if transposed else (out[0], into[1])
@@ -148,7 +149,7 @@ def _recurrent(module: nn.RNNBase, path: str, symbols: Symbols) -> Declaration:
     projected = symbols.new(f"{path}.proj_size", module.proj_size, Kind.DIMENSION) if module.proj_size else hidden
     deeper = constant(2 if module.bidirectional else 1) * projected
     shapes: dict[str, Shape] = {}
-    for name in module._parameters:
+    for name in parameters_of(module):
         inner = into if "_l0" in name else deeper
         shapes[name] = (gates * hidden, inner if "_ih_" in name else projected)[: 1 if name.startswith("bias") else 2]
         if "_hr_" in name:
@@ -188,8 +189,8 @@ def _transformer(module: nn.Transformer, path: str, symbols: Symbols) -> Declara
 _RULES: Mapping[type[nn.Module], Callable[[Any, str, Symbols], Declaration | None]] = {
     nn.Linear: _linear,
     nn.Bilinear: _bilinear,
-    nn.modules.conv._ConvNd: _convolution,
-    nn.modules.batchnorm._NormBase: _normalisation,
+    ConvNd: _convolution,
+    NormBase: _normalisation,
     nn.LayerNorm: _layer_norm,
     nn.RMSNorm: _layer_norm,
     nn.GroupNorm: _group_norm,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headwater.errors import CannotScaleError
 from headwater.scale.equations import Kind
 from headwater.scale.layers import AttributePath
+from headwater.torch_private import MODULE_TABLES, parameters_of
 
 
 class Part(NamedTuple):
@@ -75,7 +76,7 @@ def structure_of(model: nn.Module) -> Structure:
             path,
             code_of(module),
             tuple(numbers_of(module)),
-            tuple((key, tuple(tensor.shape)) for key, tensor in module._parameters.items() if tensor is not None),
+            tuple((key, tuple(tensor.shape)) for key, tensor in parameters_of(module).items() if tensor is not None),
         )
         for path, module in model.named_modules(remove_duplicate=False)
     )
@@ -98,7 +99,7 @@ def numbers_of(module: nn.Module) -> Iterator[tuple[AttributePath, int]]:
     """The integers of a module that may be widths, by the way to them."""
     if not type(module).__module__.startswith("torch."):
         for name, value in vars(module).items():
-            if name not in {"_parameters", "_buffers", "_modules"} and not isinstance(value, nn.Module | Tensor):
+            if name not in MODULE_TABLES and not isinstance(value, nn.Module | Tensor):
                 yield from _numbers_in((name,), value)
 
 

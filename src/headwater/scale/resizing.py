@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headwater.scale.places import copy_with, put, tensors_of
 from headwater.scale.widths import Sizes
+from headwater.torch_private import refresh_weights
 
 
 def resize(model: nn.Module, sizes: Sizes) -> nn.Module:
@@ -29,7 +30,7 @@ def resize(model: nn.Module, sizes: Sizes) -> nn.Module:
         put(small, path, attribute, value)
     for module in small.modules():
         if isinstance(module, nn.RNNBase):
-            module._flat_weights = [getattr(module, name) for name in module._flat_weights_names]
+            refresh_weights(module)
     return small
 
 

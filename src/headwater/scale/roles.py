@@ -10,8 +10,9 @@ from enum import Enum
 from torch import nn
 
 from headwater.errors import CannotScaleError
+from headwater.torch_private import ConvNd, ConvTransposeNd, NormBase, parameters_of
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_NORMS = (NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 _NO_ROLES: Mapping[str, Role] = {}
 
 
@@ -98,7 +99,7 @@ def _uses_of(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
     """Every module that holds a parameter, and under which key, by the parameter's identity."""
     uses: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
-        for key, parameter in module._parameters.items():
+        for key, parameter in parameters_of(module).items():
             if parameter is not None:
                 uses.setdefault(id(parameter), []).append((module, key))
     return uses
@@ -153,7 +154,7 @@ def _ratio(name: str, module: nn.Module, key: str, growth: Sequence[float]) -> R
     """The ratio of a parameter as one module uses it."""
     if all(ratio == 1 for ratio in growth):
         return Ratio(role=Role.FIXED)
-    shape = module._parameters[key].shape  # type: ignore[union-attr]  # the caller found the parameter there
+    shape = parameters_of(module)[key].shape  # type: ignore[union-attr]  # the caller found the parameter there
     if len(growth) == 1 or isinstance(module, _NORMS) or _is_depthwise(module, shape, growth):
         return Ratio(role=Role.VECTOR, m_out=math.prod(growth))
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and growth[0] != 1:
@@ -167,17 +168,17 @@ def _ratio(name: str, module: nn.Module, key: str, growth: Sequence[float]) -> R
 
 def _is_depthwise(module: nn.Module, shape: Sequence[int], growth: Sequence[float]) -> bool:
     """Each unit has a kernel of its own, or a group of units of fixed size has."""
-    if isinstance(module, nn.modules.conv._ConvTransposeNd):
+    if isinstance(module, ConvTransposeNd):
         return module.groups > 1 and growth[1] == 1
-    return isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1 and shape[1] == growth[1] == 1
+    return isinstance(module, ConvNd) and module.groups > 1 and shape[1] == growth[1] == 1
 
 
 def _fans_of(module: nn.Module, key: str, shape: Sequence[int]) -> _Fans:
     """The fans of a weight as its module lays them out; none if the module is of unknown kind."""
     kernel = tuple(range(2, len(shape)))
-    if isinstance(module, nn.modules.conv._ConvTransposeNd) and key == "weight":
+    if isinstance(module, ConvTransposeNd) and key == "weight":
         return _Fans((1,), (0, *kernel))
-    if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and key == "weight":
+    if isinstance(module, nn.Linear | ConvNd) and key == "weight":
         return _Fans((0,), (1, *kernel))
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and key == "weight":
         return _Fans((1,), (0,))

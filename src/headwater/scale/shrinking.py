@@ -18,8 +18,9 @@ from headwater.scale.standing import stand_in
 from headwater.scale.symbols import fake_tensors, plain_fakes, tensors_in
 from headwater.scale.tracing import first_tensor, run, watch
 from headwater.scale.widths import MIN_WIDTH, Couplings, choose_widths, find_couplings
+from headwater.torch_private import BatchNorm, buffers_of, forward_pre_hooks_of, parameters_of
 
-_SLOW = (nn.RNNBase, nn.modules.batchnorm._BatchNorm)
+_SLOW = (nn.RNNBase, BatchNorm)
 
 
 def shrink(
@@ -122,7 +123,7 @@ def _copy(model: nn.Module) -> nn.Module:
 
 
 def _own_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    named = [*module._parameters.items(), *module._buffers.items()]
+    named = [*parameters_of(module).items(), *buffers_of(module).items()]
     return [(key, tensor) for key, tensor in named if tensor is not None]
 
 
@@ -135,7 +136,7 @@ def _narrow(resize: Resize, giver: FactorGiver, model: nn.Module) -> nn.Module:
 def _require_plain_weights(model: nn.Module) -> None:
     """Refuse weights that are computed from others before each forward, in the new way and in the old one."""
     for path, module in model.named_modules():
-        hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
+        hooks = [type(hook).__name__ for hook in forward_pre_hooks_of(module).values()]
         if hasattr(module, "parametrizations") or {"WeightNorm", "SpectralNorm"}.intersection(hooks):
             raise CannotScaleError(
                 f"`{path or type(model).__name__}` has a reparametrized weight (weight norm, spectral norm and the "

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from headwater.torch_private import BatchNorm, parameters_of
+
 Forward: TypeAlias = Callable[..., Any]
 
 
@@ -33,7 +35,7 @@ def _forward_of(kind: type[nn.Module]) -> Forward:
 def _has_own_tensors(module: nn.Module) -> bool:
     """Whether the weights are plain parameters, neither computed from others nor changed by hooks."""
     weight = getattr(module, "weight", None)
-    return not hasattr(module, "parametrizations") and (weight is None or "weight" in module._parameters)
+    return not hasattr(module, "parametrizations") and (weight is None or "weight" in parameters_of(module))
 
 
 def _same(left: int, right: int) -> None:
@@ -121,7 +123,7 @@ _FORWARDS: Mapping[type[nn.Module], Forward] = {
     nn.Conv1d: _convolve,
     nn.Conv2d: _convolve,
     nn.Conv3d: _convolve,
-    nn.modules.batchnorm._BatchNorm: _normalise_channels,
+    BatchNorm: _normalise_channels,
     nn.GroupNorm: _normalise_groups,
     nn.LayerNorm: _normalise_last,
     nn.RMSNorm: _normalise_last,

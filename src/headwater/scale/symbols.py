@@ -1,7 +1,6 @@
 """Runs a model on fake tensors whose sizes are symbols, and notes what it requires of them.
 
-The only module of this package that calls private parts of torch; `test_widths_symbols.py` says at once
-when a release changes them. Guards are not proved, as torch itself would do at length, but read off the present
+Guards are not proved, as torch itself would do at length, but read off the present
 values: what matters here is which sizes were compared and found equal.
 """
 
@@ -18,26 +17,25 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 from torch import SymInt, Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from headwater.scale.equations import Equation, Kind
 from headwater.scale.layouts import Layout
 from headwater.scale.operations import answer_of, notes_of
 from headwater.scale.polynomials import Polynomial, constant, variable
+from headwater.torch_private import (
+    TRACE_LOGGERS,
+    FakeTensorMode,
+    TorchDispatchMode,
+    expression_of,
+    range_of_sizes,
+    schema_of,
+    tree_leaves,
+    tree_map,
+)
 
 _FLOAT_FUNCTIONS = frozenset({"sqrt", "log", "log2", "exp", "float", "pow"})
-_TALKATIVE = (
-    "torch._subclasses.fake_tensor",
-    "torch.fx.experimental.sym_node",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch.utils._sympy.interp",
-)
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_METHOD", "LOAD_ATTR", "LOAD_DEREF", "LOAD_FAST"})
 
 
@@ -75,7 +73,7 @@ class Symbols:
 
     def polynomial(self, size: int | SymInt) -> Polynomial:
         """The polynomial behind a size."""
-        return self._convert(size.node._expr) if isinstance(size, SymInt) else constant(int(size))
+        return self._convert(expression_of(size.node)) if isinstance(size, SymInt) else constant(int(size))
 
     @property
     def where(self) -> str:
@@ -214,9 +212,9 @@ class _Env(ShapeEnv):
     def evaluate_sym_node(self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
         value = sym_node.hint
         if isinstance(value, bool):
-            self._note(sym_node._expr, value)
+            self._note(expression_of(sym_node), value)
         elif isinstance(value, int) and not _asks_for_float(sys._getframe(1)):
-            self._symbols.pin(self._symbols._convert(sym_node._expr), f"{value} is used as a plain number")
+            self._symbols.pin(self._symbols._convert(expression_of(sym_node)), f"{value} is used as a plain number")
         return value
 
     def _note(self, expression: Any, value: bool) -> None:
@@ -241,7 +239,7 @@ class _Env(ShapeEnv):
         return expr if decided else None
 
     def bound_sympy(self, expr: Any, size_oblivious: bool = False) -> Any:
-        return ValueRanges(0, int_oo)
+        return range_of_sizes()
 
     def replace(self, expr: Any) -> Any:  # type: ignore[override]  # there it is cached
         return expr
@@ -258,11 +256,11 @@ class _Notes(TorchDispatchMode):
         self._symbols = symbols
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        answer = answer_of(func._schema.name)
+        answer = answer_of(schema_of(func).name)
         result = answer(args) if answer is not None else None
         if result is None:
             result = func(*args, **(kwargs or {}))
-        notes = notes_of(func._schema.name)
+        notes = notes_of(schema_of(func).name)
         if notes is not None:
             notes(self._symbols, args, result)
         return result
@@ -272,7 +270,7 @@ class _AttentionCheck(TorchDispatchMode):
     """Compares the heads of queries and keys, which attention itself does not: it would read beyond its memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._schema.name.startswith("aten::_scaled_dot_product"):
+        if schema_of(func).name.startswith("aten::_scaled_dot_product"):
             heads, fewer, also = (tensor.shape[-3] for tensor in args[:3])
             if heads % fewer or fewer != also:
                 raise ValueError(f"{heads} heads of queries meet {fewer} of keys and {also} of values")
@@ -288,12 +286,12 @@ def fake_tensors(tree: Any, batch: int | None = None) -> Any:
         shape = leaf.shape if batch is None or not leaf.dim() else (batch, *leaf.shape[1:])
         return torch.empty(shape, dtype=leaf.dtype, device=leaf.device)
 
-    return pytree.tree_map(convert, tree)
+    return tree_map(convert, tree)
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
     """Every tensor of nested arguments."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 @contextmanager
@@ -309,7 +307,7 @@ def plain_fakes() -> Iterator[FakeTensorMode]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Within, torch does not log the errors that end a trace: they are raised too."""
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    loggers = [logging.getLogger(name) for name in TRACE_LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

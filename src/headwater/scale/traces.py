@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+from headwater.torch_private import NormBase, parameters_of
+
+_NORMS = (NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 _FEWEST = 16
 """A matrix with fewer rows or columns says too little."""
 _DEVIATIONS = 10.0
@@ -20,7 +22,7 @@ def find_trained(model: nn.Module) -> dict[str, Tensor]:
     """
     trained: dict[str, Tensor] = {}
     for path, module in model.named_modules():
-        for key, parameter in module._parameters.items():
+        for key, parameter in parameters_of(module).items():
             if parameter is not None and _looks_trained(parameter.detach(), isinstance(module, _NORMS)):
                 trained[f"{path}.{key}".removeprefix(".")] = parameter
     return trained

@@ -19,6 +19,7 @@ from headwater.scale.places import copy_with, floats_of, kind_of, numbers_of, pu
 from headwater.scale.polynomials import Polynomial, constant
 from headwater.scale.standing import stand_in
 from headwater.scale.symbols import Symbols, fake_tensors, tensors_in
+from headwater.torch_private import buffers_of, parameters_of
 
 _RARE_BATCH = 3
 _LARGEST_KERNEL = 31
@@ -129,7 +130,7 @@ def _is_declared(declaration: Declaration, attribute: AttributePath) -> bool:
 
 
 def _draft_tensors(draft: _Draft, path: str, module: nn.Module, declaration: Declaration) -> None:
-    homes = ((module._parameters, Kind.DIMENSION), (module._buffers, Kind.ATTRIBUTE))
+    homes = ((parameters_of(module), Kind.DIMENSION), (buffers_of(module), Kind.ATTRIBUTE))
     for home, kind in homes:
         for key, tensor in home.items():
             if tensor is None:

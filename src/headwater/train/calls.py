@@ -8,9 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from headwater.errors import CannotDivideError, TrialError
+from headwater.torch_private import (
+    TreeSpec,
+    call_module,
+    gradient_hooks_of,
+    has_call_hooks,
+    tree_flatten,
+    tree_unflatten,
+)
 from headwater.train.ranks import Part
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -34,7 +41,7 @@ class Call:
     def run(self) -> Any:
         """Compute all rows."""
         args, kwargs = tree_unflatten(self.leaves, self.spec)
-        return self.model._call_impl(*args, **kwargs)
+        return call_module(self.model, *args, **kwargs)
 
     def can_divide(self, num_parts: int) -> bool:
         """Tell whether each part has two rows at least: code may treat one differently, as `squeeze` does."""
@@ -73,7 +80,7 @@ class PartOfCall:
     def run(self) -> tuple[list[Any], TreeSpec]:
         """Compute them; return the leaves of the answer, and how they belong together."""
         args, kwargs = tree_unflatten(self.leaves, self.call.spec)
-        return flatten_answer(self.call.model._call_impl(*args, **kwargs))
+        return flatten_answer(call_module(self.call.model, *args, **kwargs))
 
     def strays(self, answer: Sequence[Any]) -> Iterator[Tensor]:
         """Yield what else would get gradients by this answer, besides parameters and arguments."""
@@ -98,10 +105,7 @@ def open_call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         return None
     modules = list(model.modules())
     params = [param for param in model.parameters() if param.requires_grad]
-    has_hooks = any(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-        for module in modules
-    ) or any(param._backward_hooks for param in params)
+    has_hooks = any(map(has_call_hooks, modules)) or any(map(gradient_hooks_of, params))
     num_rows = first.shape[0]
     num_training = sum(module.training for module in modules)
     kind = (num_training, torch.is_grad_enabled(), spec, tuple(_describe(leaf, num_rows) for leaf in leaves))

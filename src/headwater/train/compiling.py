@@ -21,11 +21,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-import torch._functorch.config
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from headwater.fuse.strategies import read_clock
+from headwater.torch_private import (
+    COMPILED_CALL,
+    COMPILED_CHILD,
+    buffers_of,
+    call_module,
+    children_of,
+    is_transforming,
+    keep_compiled_buffers,
+    remove_stand_in,
+    set_stand_in,
+    stand_in_of,
+    tree_flatten,
+    tree_leaves,
+)
 
 NUM_LAPS = 5
 """So many steps are timed before it is decided, and then of each way, in turns."""
@@ -95,15 +107,15 @@ class Compiler:
         its backward pass, or differentiates gradients. On the one step at which a model is compiled, hooks on its
         modules and parameters act more than once.
         """
-        is_compiled = model._compiled_call_impl is not None or "_orig_mod" in model._modules
+        is_compiled = stand_in_of(model) is not None or COMPILED_CHILD in children_of(model)
         if is_compiled or isinstance(model, torch.jit.ScriptModule) or torch.are_deterministic_algorithms_enabled():
             return
-        model._compiled_call_impl = _Rider(model, steps_left, self)
+        set_stand_in(model, _Rider(model, steps_left, self))
 
     def detach(self, model: nn.Module) -> None:
         """Leave a model as it was before it was attached."""
-        if isinstance(vars(model).get("_compiled_call_impl"), _Rider):
-            del model._compiled_call_impl
+        if isinstance(vars(model).get(COMPILED_CALL), _Rider):
+            remove_stand_in(model)
 
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -126,7 +138,7 @@ class _Rider:
         self._awaits_backward = False
         self._is_unfit = False
         self._kind: Hashable = None
-        self._compiled: Callable[..., Any] = _call
+        self._compiled: Callable[..., Any] = call_module
         self._seconds_to_compile = 0.0
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -137,7 +149,7 @@ class _Rider:
         model = self._model()
         assert model is not None  # it is the one that calls
         if torch.compiler.is_compiling() or not _learns(model):
-            return model._call_impl(*args, **kwargs)
+            return call_module(model, *args, **kwargs)
         return self._phase(model, _kind_of(args, kwargs), (args, kwargs))
 
     def _watch(self, model: nn.Module, kind: Hashable, arguments: Arguments) -> Any:
@@ -154,7 +166,7 @@ class _Rider:
             steps_left = self._steps_left()
             if steps_left is not None:
                 return self._decide(model, kind, arguments, steps_left)
-        result = _call(model, *arguments[0], **arguments[1])
+        result = call_module(model, *arguments[0], **arguments[1])
         self._awaits_backward = True
         for tensor in _tensors(result):
             if tensor.grad_fn is not None:
@@ -199,7 +211,7 @@ class _Rider:
         except Exception as cause:  # the trial's own code and a compiler: whatever they raise, the trial goes on
             error = f"could not be compiled ({_first_line(cause)})"
         self._seconds_to_compile = self._compiler.wall_clock() - start
-        result = _call(model, *arguments[0], **arguments[1])
+        result = call_module(model, *arguments[0], **arguments[1])
         try:
             error = error or _difference(rehearsed, _values_of(model, result))
         except Exception as cause:  # likewise
@@ -216,12 +228,12 @@ class _Rider:
         args, kwargs = arguments
         if kind != self._kind:
             self._start = None
-            return _call(model, *args, **kwargs)
+            return call_module(model, *args, **kwargs)
         self._is_compiled = not self._is_compiled
         self._pass_by(self._is_compiled)
         if [len(self._laps.get(is_compiled, ())) for is_compiled in (False, True)] == [NUM_LAPS, NUM_LAPS]:
             self._finish(model)
-        return (self._compiled if self._is_compiled else _call)(model, *args, **kwargs)
+        return (self._compiled if self._is_compiled else call_module)(model, *args, **kwargs)
 
     def _finish(self, model: nn.Module) -> None:
         plain, compiled = (min(self._laps[is_compiled]) for is_compiled in (False, True))
@@ -236,7 +248,7 @@ class _Rider:
 
     def _run(self, model: nn.Module, kind: Hashable, arguments: Arguments) -> Any:
         """Go the compiled way wherever it leads."""
-        return (self._compiled if kind == self._kind else _call)(model, *arguments[0], **arguments[1])
+        return (self._compiled if kind == self._kind else call_module)(model, *arguments[0], **arguments[1])
 
     def _conclude(self, model: nn.Module, reason: str) -> None:
         """Go the plain way for good, as will other models of this structure."""
@@ -250,28 +262,24 @@ class _Rider:
 
     def _leave(self, model: nn.Module, arguments: Arguments) -> Any:
         self._compiler.detach(model)
-        return _call(model, *arguments[0], **arguments[1])
-
-
-def _call(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    return model._call_impl(*args, **kwargs)
+        return call_module(model, *arguments[0], **arguments[1])
 
 
 def _own_call() -> Callable[..., Any]:
-    """Return a copy of `_call`: what torch compiles is kept with a function's code, and this goes with the model."""
-    return FunctionType(_call.__code__.replace(), _call.__globals__, "_call")
+    """Return a copy of `call_module`, for torch keeps what it compiles with the code; it goes with the model."""
+    return FunctionType(call_module.__code__.replace(), call_module.__globals__, "call_module")
 
 
 def _learns(model: nn.Module) -> bool:
     """Tell whether a call made now is one of training; functional transforms are left to themselves."""
-    return model.training and torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None
+    return model.training and torch.is_grad_enabled() and not is_transforming()
 
 
 def _kind_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
     """Return what compiled code depends on in the arguments of a call."""
     if not kwargs and all(isinstance(item, Tensor) for item in args):
         return tuple(map(_leaf_kind, args))  # the same as below, in a tenth of the time
-    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
     return str(spec), tuple(map(_leaf_kind, leaves))
 
 
@@ -296,10 +304,8 @@ class _Values:
 
 def _rehearse(call: Callable[..., Any], model: nn.Module, arguments: Arguments) -> _Values:
     """Make a step without an effect; gradients are taken too, as torch compiles a backward pass at its first use."""
-    config = torch._functorch.config
-    with _kept(model, arguments), warnings.catch_warnings(), config.patch(donated_buffer=False):
+    with _kept(model, arguments), warnings.catch_warnings(), keep_compiled_buffers():
         warnings.simplefilter("ignore")
-        # donated buffers would forbid what is allowed plainly: backward(retain_graph=True)
         return _values_of(model, call(model, *arguments[0], **arguments[1]))
 
 
@@ -347,7 +353,7 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 @contextmanager
 def _kept(model: nn.Module, arguments: Arguments) -> Iterator[None]:
     """Undo what is done to a model's buffers and attributes, to the arguments and to the random numbers."""
-    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    attributes = [(module, dict(vars(module)), dict(buffers_of(module))) for module in model.modules()]
     saved = [(item, item.detach().clone()) for item in (*model.buffers(), *_tensors(arguments))]
     numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
@@ -359,14 +365,14 @@ def _kept(model: nn.Module, arguments: Arguments) -> Iterator[None]:
             for module, variables, buffers in attributes:
                 vars(module).clear()
                 vars(module).update(variables)
-                module._buffers.update(buffers)
+                buffers_of(module).update(buffers)
             for tensor, value in saved:
                 if not torch.equal(tensor, value):
                     tensor.data.copy_(value)  # graphs that hold the tensor are to see no change
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [item for item in pytree.tree_leaves(tree) if isinstance(item, Tensor)]
+    return [item for item in tree_leaves(tree) if isinstance(item, Tensor)]
 
 
 def _first_line(cause: Exception) -> str:

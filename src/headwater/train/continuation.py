@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import torch
-
 from headwater.errors import TrialError
+from headwater.torch_private import DisableTorchFunction
 from headwater.train.engines import Engine, LaneState
 from headwater.train.loop_frames import LoopFrames, find_frames
 from headwater.train.loop_state import LoopState
@@ -136,7 +135,7 @@ class Continuation:
         elif not self.obstacle and any(stream.num_open for stream in streams):
             state.obstacle = ITERATING
         elif not self.obstacle and self._loop is not None and self._head is not None:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 state.kept = {name: self._loop.pick(value.state_dict(), place) for name, value in self._kept.items()}
             state.loop, state.obstacle = self._loop.capture(self._head, place)
         state.is_whole = not state.obstacle

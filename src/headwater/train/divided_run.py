@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec
 
 from headwater.errors import CannotDivideError, RanksLostError, TrialError
-from headwater.fuse.functorch import keeps_graph
+from headwater.torch_private import TreeSpec, keeps_graph
 from headwater.train.calls import Call, PartOfCall
 from headwater.train.exchange import Exchange, join_rows
 from headwater.train.part_draws import PartDraws, RowDims, WholeDraws, find_row_dim

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from headwater.errors import CannotFuseError, LanesLeave, LanesPart, TrialError
 from headwater.fuse.choices import answering_for
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.models import fuse_models, lane_state, load_lane_states, narrow_model, repeat_model, stack_weights
 from headwater.fuse.optimizers import fuse_optimizer
@@ -25,6 +24,7 @@ from headwater.fuse.strategies import Strategies
 from headwater.fuse.targets import narrow
 from headwater.fuse.tools import answering
 from headwater.scale.parametrization import SplitGroups
+from headwater.torch_private import DisableTorchFunction, is_lane_tensor, stack_of
 from headwater.train.inheriting import own_optimizer, own_scheduler
 from headwater.train.lane_values import LaneValues, ManyLanes, OneLane
 from headwater.train.originals import Originals
@@ -256,7 +256,7 @@ class LaneEngine:
         """Build every lane's model into one, or turn the user's own into lanes."""
         models = self._build(source)
         num_lanes, swaps = len(self._roster), self._mode.swaps
-        with torch._C.DisableTorchFunction():  # stacks are plain tensors, no business of the mode
+        with DisableTorchFunction():  # stacks are plain tensors, no business of the mode
             is_shared = len(models) < num_lanes
             model = repeat_model(models[0], num_lanes, swaps) if is_shared else self._fuse(models)
         self._shapes.note(model)
@@ -272,7 +272,7 @@ class LaneEngine:
         for place, member in enumerate(self._roster.members):
             with self._own_values(place):
                 model = build_model(source, self._lanes[member])
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._originals.keep(model)
             models.append(self._shapes.fit(model).to(self._device))
             is_alike = self.starts_alike and not self._roster.was_asked
@@ -300,7 +300,7 @@ class LaneEngine:
 
     def load(self, states: Sequence[LaneState]) -> None:
         """Load each lane's states into the stacks; optimizers before the schedulers that read their rates."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             for model, *weights in zip(self._models, *(state.models for state in states), strict=False):
                 load_lane_states(model, weights)
         inherits = [state.is_inherited for state in states]
@@ -363,7 +363,7 @@ class LaneEngine:
         self._roster.narrow(places)
         for part in (*self._optimizers, *self._schedulers):
             part.narrow(places)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             narrow_model(nn.ModuleList(self._models), places, self._roster)  # as one, for they may share parts
             for param in (param for optimizer in self._optimizers for param in _parameters(optimizer)):
                 narrow(param, self._roster)  # those that belong to no model

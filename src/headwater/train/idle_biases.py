@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 from torch.optim import Optimizer
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
+from headwater.torch_private import BatchNorm, ConvNd, DisableTorchFunction, is_lane_tensor, parameters_of, stack_of
 
 NUM_ROUNDINGS = 64
 """A gradient is rounding noise where it is smaller than that of the weights by this many times the type's precision."""
@@ -43,7 +41,7 @@ class IdleBiases:
 
         def look(*_: Any) -> None:
             if models:
-                with torch._C.DisableTorchFunction(), torch.no_grad():
+                with DisableTorchFunction(), torch.no_grad():
                     names = [name for model in models for name in _find_idle(model)]
                 self.notes = self.notes or _describe(names, adaptive.__name__)
                 models.clear()  # a hook cannot be removed while hooks are called
@@ -66,14 +64,14 @@ def _find_normed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield layers with a bias that a BatchNorm follows, in the order in which modules are registered."""
     leaves = [(name, module) for name, module in model.named_modules() if not any(module.children())]
     for (name, layer), (_, norm) in pairwise(leaves):
-        is_layer = isinstance(layer, _ConvNd | nn.Linear) and layer.bias is not None
-        if is_layer and isinstance(norm, _BatchNorm) and norm.training:
+        is_layer = isinstance(layer, ConvNd | nn.Linear) and layer.bias is not None
+        if is_layer and isinstance(norm, BatchNorm) and norm.training:
             yield name, layer
 
 
 def _gradients(layer: nn.Module) -> list[Tensor]:
     """Return the gradients of the bias and the weight, as far as there are any."""
-    tensors = [each for name in ("bias", "weight") if (each := layer._parameters.get(name)) is not None]
+    tensors = [each for name in ("bias", "weight") if (each := parameters_of(layer).get(name)) is not None]
     grads = [(stack_of(each) if is_lane_tensor(each) else each).grad for each in tensors]
     return [grad for grad in grads if grad is not None]
 

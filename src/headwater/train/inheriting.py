@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from headwater.torch_private import INNER_SCHEDULERS, STEP_COUNT
+
 StateDict: TypeAlias = Mapping[str, Any]
 
-_PROGRESS = ("last_epoch", "_step_count", "best", "num_bad_epochs", "cooldown_counter", "T_cur", "T_i")
+_PROGRESS = ("last_epoch", STEP_COUNT, "best", "num_bad_epochs", "cooldown_counter", "T_cur", "T_i")
 """What a scheduler's state says of where it stands; the rest are its settings."""
 
 
@@ -31,7 +33,7 @@ def _own_group(learnt: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
 def own_scheduler(state: StateDict, built: StateDict) -> StateDict:
     """Keep how far an inherited scheduler has come, but the settings of the one that was just built."""
     merged = {**built, **{key: state[key] for key in _PROGRESS if key in state}}
-    for key in ("_schedulers", "schedulers"):
+    for key in (INNER_SCHEDULERS, "schedulers"):
         if key in state:
             pairs = zip(state[key], built[key], strict=True)
             merged[key] = [own_scheduler(learnt, own) for learnt, own in pairs]

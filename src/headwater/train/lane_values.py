@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import is_per_lane
 from headwater.fuse.arrays import PerLaneArray
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.per_lane import PerLane, lane_value, same
 from headwater.fuse.roster import Roster
 from headwater.fuse.swaps import Swaps
 from headwater.fuse.targets import narrow, promote
+from headwater.torch_private import DisableTorchFunction, is_lane_tensor, lanes_of, stack_of, swap
 from headwater.train.snapshot import find_grad, put_numbers
 
 Entry = Mapping[str, Any]
@@ -144,7 +144,7 @@ class ManyLanes:
 
     def row(self, tensor: Tensor, place: int) -> Tensor:
         """Copy a row of the stack."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             if not is_lane_tensor(tensor):
                 return tensor.detach().clone()
             narrow(tensor, self._roster)
@@ -152,7 +152,7 @@ class ManyLanes:
 
     def grad(self, tensor: Tensor, place: int) -> Tensor | None:
         """Copy a row of the gradient of the stack."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             if not is_lane_tensor(tensor):
                 return None if tensor.grad is None else tensor.grad.detach().clone()
             narrow(tensor, self._roster)
@@ -161,7 +161,7 @@ class ManyLanes:
 
     def memory(self, thing: Any) -> tuple[int, Any]:
         """Return the storage of the stack."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             if isinstance(thing, Tensor) and is_lane_tensor(thing):
                 narrow(thing, self._roster)
                 return find_memory(stack_of(thing))
@@ -204,7 +204,7 @@ class ManyLanes:
 
     def make_tensor(self, entries: Sequence[Entry], kind: type) -> Tensor:
         """Return a lane tensor."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             stack = self._stack(entries)
             stack = stack.to(self.device) if entries[0]["is_on_device"] else stack
             stack.requires_grad_(entries[0]["requires_grad"])
@@ -218,7 +218,7 @@ class ManyLanes:
 
     def put_tensor(self, tensor: Tensor, entries: Sequence[Entry]) -> None:
         """Copy the numbers of all lanes into the stack; make a plain tensor a lane tensor where they differ."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             stack = self._stack(entries)
             if not is_lane_tensor(tensor):
                 has_grads = any(entry.get("grad") is not None for entry in entries)
@@ -247,7 +247,7 @@ class ManyLanes:
         grads = [entry.get("grad") for entry in entries]
         if len({(grad is None, entry["requires_grad"]) for grad, entry in zip(grads, entries, strict=True)}) > 1:
             raise self.refuse("lanes differ in which tensors have gradients")
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
             if not stack.is_leaf:
                 return
@@ -288,7 +288,7 @@ def find_grad_storages(tensor: Tensor) -> set[int]:
 def find_memory(thing: Any) -> tuple[int, Any]:
     """Return where the memory of a tensor or an array begins, and which part of it is shown; 0 for no memory."""
     if isinstance(thing, Tensor):
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             view = (thing.dtype, thing.storage_offset(), tuple(thing.shape), tuple(thing.stride()))
             return (thing.untyped_storage().data_ptr() if thing.numel() else 0), view
     base = thing

@@ -21,6 +21,7 @@ from torch.distributed.pipelining import schedules
 
 from headwater.errors import StudyError
 from headwater.stalls import LentStage, StallPage, StallState
+from headwater.torch_private import exchange_pipeline_wait
 from headwater.train.memory import available_bytes
 
 ROOM_SHARE = 0.7
@@ -228,7 +229,7 @@ class StageRoom:
 @contextmanager
 def _hooking(schedule: Any, stalls: Stalls, room: StageRoom) -> Iterator[None]:  # Any: its step is replaced
     """Stand between a schedule and what it calls, and leave everything as it was."""
-    step, wait_for_all = schedule.step, schedules._wait_batch_p2p
+    step = schedule.step
 
     def stepping(*args: Any, **kwargs: Any) -> Any:  # Any: as the schedule takes and answers
         stalls.begin_step()
@@ -240,12 +241,13 @@ def _hooking(schedule: Any, stalls: Stalls, room: StageRoom) -> Iterator[None]: 
         if work:
             stalls.wait(lambda: wait_for_all(work))
 
-    schedule.step, schedules._wait_batch_p2p = stepping, waiting
+    schedule.step = stepping
+    wait_for_all = exchange_pipeline_wait(waiting)
     try:
         yield
     finally:
         del schedule.step
-        schedules._wait_batch_p2p = wait_for_all
+        exchange_pipeline_wait(wait_for_all)
 
 
 def _record_event() -> Moment:

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 
 from headwater.errors import StudyError
 from headwater.fuse.users_code import find_functions, is_users_module
+from headwater.torch_private import OPTIMIZER_CALLED
 from headwater.train.lane_values import LaneValues, find_grad_storages
 from headwater.train.loop_frames import LoopFrames
 from headwater.train.snapshot import (
@@ -295,7 +296,7 @@ def _read_loader(loader: DataLoader[Any]) -> tuple[Any, ...]:
 def _read_optimizers(optimizers: Sequence[Any]) -> dict[str, Any]:
     """Return the hooks and the attributes of the user's that optimizers have."""
     known = [name for name in vars(torch.optim.SGD([torch.empty(0)])) if not name.endswith("_hooks")]
-    known.append("_opt_called")  # set by schedulers of torch, which only warn by it
+    known.append(OPTIMIZER_CALLED)  # set by schedulers of torch, which only warn by it
     found: dict[str, Any] = {}
     for place, optimizer in enumerate(optimizers):
         is_fused = type(optimizer).__module__.startswith("headwater.")

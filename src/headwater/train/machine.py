@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import lanes_of, stack_of, vmap_level
+from headwater.torch_private import lanes_of, stack_of, vmap_level
 from headwater.train.memory import available_bytes
 
 NUM_LANES = 3

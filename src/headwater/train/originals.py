@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from headwater.fuse.functorch import is_lane_tensor
+from headwater.torch_private import is_lane_tensor
 
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, set, deque)
 _NOT_FOLLOWED = ("headwater", "torch")

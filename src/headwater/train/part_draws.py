@@ -13,10 +13,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwater.errors import CannotDivideError
-from headwater.fuse.functorch import saves_elsewhere
+from headwater.torch_private import TorchDispatchMode, saves_elsewhere, schema_of
 from headwater.train.ranks import Part
 
 aten = torch.ops.aten
@@ -132,7 +131,7 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call takes from the main stream of random numbers; attention does only to drop something."""
     if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
         return False
-    names = [argument.name for argument in func._schema.arguments]
+    names = [argument.name for argument in schema_of(func).arguments]
     if "dropout_p" not in names:
         return True
     place = names.index("dropout_p")

@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from headwater.errors import RanksLostError, StudyError
+from headwater.torch_private import set_nccl_timeout
 
 TIMEOUT_S = 600.0
 """So long a rank waits for the others; what they do between two meetings must not take longer."""
@@ -179,7 +180,7 @@ def _connect(ranks: Ranks, meeting: str | Store, device: torch.device, timeout: 
     store = meeting if isinstance(meeting, Store) else _meet(ranks, meeting, timeout)
     if device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timeout
+        set_nccl_timeout(options, timeout)
         return dist.ProcessGroupNCCL(store, ranks.rank, ranks.num_ranks, options)
     return dist.ProcessGroupGloo(store, ranks.rank, ranks.num_ranks, timeout)
 

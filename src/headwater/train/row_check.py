@@ -9,10 +9,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_leaves
 
 from headwater.errors import CannotDivideError, RanksLostError, TrialError
+from headwater.torch_private import MODULE_TABLES, BatchNorm, tree_leaves
 from headwater.train.calls import Call, flatten_answer
 from headwater.train.divided_run import DividedRun, Layout, Snapshot, WholeRun, tensors_of
 from headwater.train.exchange import Exchange
@@ -84,7 +83,7 @@ class RowCheck:
 
     def _copy_buffers(self) -> list[Tensor]:
         """Copy what must not depend on how rows are divided: in micro-batches, statistics of BatchNorm do."""
-        left_out = _BatchNorm if self._num_micro > 1 else ()
+        left_out = BatchNorm if self._num_micro > 1 else ()
         modules = [module for module in self._call.model.modules() if not isinstance(module, left_out)]
         return [buffer.clone() for module in modules for buffer in module.buffers(recurse=False)]
 
@@ -139,5 +138,5 @@ def _fingerprint(tensors: Sequence[Tensor]) -> Iterator[float]:
 def _attributes(model: nn.Module) -> Iterator[Tensor]:
     """Yield the tensors that modules hold besides parameters and buffers."""
     for module in model.modules():
-        others = [value for name, value in vars(module).items() if name not in ("_parameters", "_buffers", "_modules")]
+        others = [value for name, value in vars(module).items() if name not in MODULE_TABLES]
         yield from (leaf for leaf in tree_leaves(others) if isinstance(leaf, Tensor))

@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from headwater.errors import WidthsWanted
@@ -21,6 +20,7 @@ from headwater.scale.initialisation import spread_weights
 from headwater.scale.parametrization import SplitGroups, multipliers, scale_schedule, split_groups
 from headwater.scale.places import Structure, structure_of
 from headwater.scale.roles import Ratio, Role, find_ratios, shapes_of
+from headwater.torch_private import DisableTorchFunction
 from headwater.trials import Surrogate
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Scaling:
         key = structure_of(model)
         if key not in self._resizes:
             raise WidthsWanted(key)
-        with torch._C.DisableTorchFunction():  # the lane mode has no business here
+        with DisableTorchFunction():  # the lane mode has no business here
             surrogate = self._resizes[key](model)
             ratios = find_ratios(surrogate, shapes_of(model), self._roles)
             spread_weights(surrogate, ratios)

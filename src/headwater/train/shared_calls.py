@@ -20,10 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_unflatten
 
 from headwater.errors import CannotDivideError, StudyError, TrialError
-from headwater.fuse.functorch import is_transforming
+from headwater.torch_private import call_module, is_transforming, set_stand_in, stand_in_of, tree_unflatten
 from headwater.train.calls import Call, open_call
 from headwater.train.divided_run import DividedRun, Layout, Snapshot
 from headwater.train.exchange import Exchange
@@ -50,11 +49,11 @@ class Sharing:
     def share(self, model: nn.Module) -> None:
         """Give every rank the weights of rank 0, and have them compute the calls of this model together."""
         self.group.broadcast([tensor for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)])
-        caller = model._compiled_call_impl
+        caller = stand_in_of(model)
         if isinstance(model, torch.jit.ScriptModule) or not isinstance(caller, _SharedCall | None):
             self.group.note(f"every rank computes all of {type(model).__name__}'s batches: it is compiled")
         else:
-            model._compiled_call_impl = _SharedCall(model, self.group, self.micro_batches)
+            set_stand_in(model, _SharedCall(model, self.group, self.micro_batches))
 
 
 class _SharedCall:
@@ -76,7 +75,7 @@ class _SharedCall:
         assert model is not None  # it is the one that calls
         call = None if is_transforming() or self._group.is_dividing else open_call(model, args, kwargs)
         if call is None or not call.can_divide(len(self._group) * self._num_micro):
-            return model._call_impl(*args, **kwargs)
+            return call_module(model, *args, **kwargs)
         if call.has_hooks:
             self._note("hooks look into it")
             return call.run()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headwater.errors import CannotDivideError
+from headwater.torch_private import tree_flatten, tree_unflatten
 from headwater.train.exchange import Exchange
 from headwater.train.ranks import Part, RankGroup
 

@@ -38,9 +38,9 @@ import torch
 from torch import Tensor
 
 from headwater.fuse.apart import is_per_lane
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.per_lane import same
 from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
+from headwater.torch_private import COMPILED_CALL, DisableTorchFunction, is_lane_tensor, stack_of, version_of
 
 LITERALS = frozenset({type(None), bool, int, float, str})
 """Values that a checkpoint holds as they are."""
@@ -58,7 +58,7 @@ _OUTPUTS = ("tqdm", "logging", "tensorboard", "torch.utils.tensorboard", "tensor
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _HEAP_TYPE = 1 << 9
 """The flag of classes that were made by a `class` statement."""
-_UNSEEN = frozenset({"_compiled_call_impl", "_claimed", "__weakref__", "__dict__"})
+_UNSEEN = frozenset({COMPILED_CALL, "_claimed", "__weakref__", "__dict__"})
 """Attributes that belong to Python or to this package."""
 MAX_OBJECTS = 200_000
 """How many objects are looked at; a function that reaches more cannot be continued."""
@@ -423,7 +423,7 @@ def _is_data(name: str, value: Any) -> bool:
 
 def find_grad(tensor: Tensor) -> Tensor | None:
     """Return the gradient of a leaf; of lanes' leaf, that of the stack."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
         return stack.grad if stack.is_leaf else None
 
@@ -444,7 +444,7 @@ def _read_numbers(thing: Any, *, copies: bool, is_fresh: bool) -> Content:
     if num_bytes < BIG_BYTES or is_fresh or thing.requires_grad:
         return Content(hash_numbers(thing), attributes)
     known = _hashes.get(id(thing))
-    version = -1 if thing.is_inference() else thing._version
+    version = -1 if thing.is_inference() else version_of(thing)
     if known is None or known[0]() is not thing or known[1] != version:
         key = id(thing)
         known = _hashes[key] = weakref.ref(thing, lambda _: _hashes.pop(key, None)), version, hash_numbers(thing)
@@ -457,7 +457,7 @@ def hash_numbers(thing: Any) -> str:
     if isinstance(thing, Tensor):
         grad = find_grad(thing)
         digest.update(f"{thing.requires_grad} {'' if grad is None else hash_numbers(grad)}".encode())
-        with torch._C.DisableTorchFunction(), torch.no_grad(), torch.inference_mode(False):
+        with DisableTorchFunction(), torch.no_grad(), torch.inference_mode(False):
             numbers = thing.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             numbers = torch.view_as_real(numbers).reshape(-1) if numbers.is_complex() else numbers
             for part in _sum_up(numbers.view(torch.uint8)):

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.roster import ROSTER
 from headwater.fuse.strategies import read_clock
 from headwater.plan import NUM_AHEAD
+from headwater.torch_private import tree_leaves, tree_map
 from headwater.train.fetching import BLOCK, build_workers, fetch_blocks
 from headwater.train.frozen import copy_rows
 from headwater.train.seeding import mix_seed, own_randomness

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from headwater.errors import TrialError
 from headwater.fuse.holding import require_shared
 from headwater.fuse.roster import IS_LOADING
+from headwater.torch_private import DisableTorchFunction, has_own_length
 from headwater.train.frozen import Features
 from headwater.train.seeding import mix_seed
 from headwater.train.sources import Collate, Source, find_generators, move
@@ -208,7 +209,7 @@ def _options_of(loader: DataLoader[Any]) -> dict[str, Any]:
     options |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if isinstance(loader.dataset, IterableDataset):
         return options
-    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+    if type(sampler) is RandomSampler and not sampler.replacement and not has_own_length(sampler):
         return {**options, "shuffle": True}
     return {**options, "sampler": sampler}
 
@@ -218,7 +219,7 @@ def _loading() -> Iterator[None]:
     """Read data for all lanes at once, outside of the lane mode. They may be used to train, whatever mode is on."""
     before = IS_LOADING.set(True)
     try:
-        with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        with DisableTorchFunction(), torch.inference_mode(False):
             yield
     finally:
         IS_LOADING.reset(before)

@@ -21,8 +21,10 @@ from typing import Any
 
 import torch
 
+from headwater import torch_private
 from headwater.errors import MeasuringEnds
 from headwater.fuse.roster import locate
+from headwater.torch_private import COMPILER_FOLDERS, exchange_zipfile_writer
 
 _ENDING = frozenset({
     "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime",
@@ -32,11 +34,11 @@ _ENDING = frozenset({
 """Events that end a run that is measured, whatever they are about."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
-_FUSE = f"{Path(__file__).parent.parent / 'fuse'}{os.sep}"
+_PASSING = (__file__, torch_private.__file__, f"{Path(__file__).parent.parent / 'fuse'}{os.sep}")
 """Code that calls functions on behalf of the user's."""
 _OWN = (
     f"{Path(__file__).parent.parent}{os.sep}",
-    *(f"{_TORCH}{name}{os.sep}" for name in ("_inductor", "_dynamo", "_functorch", "multiprocessing")),
+    *(f"{_TORCH}{name}{os.sep}" for name in (*COMPILER_FOLDERS, "multiprocessing")),
     str(Path(_TORCH) / "utils" / "data"),
     f"{os.sep}triton{os.sep}",
     f"{os.sep}multiprocessing{os.sep}",
@@ -186,7 +188,7 @@ def _is_own(frame: FrameType | None) -> bool:
     """Tell whether the code that does something, for itself and not for its caller, is not the user's."""
     while frame is not None:
         name = frame.f_code.co_filename
-        is_passing = name == __file__ or name.startswith(_FUSE)
+        is_passing = name.startswith(_PASSING)
         if not is_passing and any(part in name for part in _OWN):
             return True
         if not is_passing and not name.startswith(_TORCH) and (not name.startswith(_STDLIB) or "-packages" in name):
@@ -210,11 +212,10 @@ def _find_caches() -> list[Path]:
 
 def _guard_torch_files() -> None:
     """Raise the event of `open` where torch writes a file itself, for its C++ code raises none."""
-    plain = torch.serialization._open_zipfile_writer
 
     def open_zipfile_writer(name_or_buffer: Any) -> Any:
         if isinstance(name_or_buffer, str | os.PathLike):
             sys.audit("open", os.fspath(name_or_buffer), "wb", 0)
         return plain(name_or_buffer)
 
-    torch.serialization._open_zipfile_writer = open_zipfile_writer
+    plain = exchange_zipfile_writer(open_zipfile_writer)

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import is_lane_tensor, lanes_of
 
 
 def _attend(

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import (
+from headwater.fuse.mode import LaneMode
+from headwater.torch_private import (
     BackwardOptions,
+    get_version,
     is_lane_tensor,
     lanes_of,
     memory_of,
@@ -19,8 +21,8 @@ from headwater.fuse.functorch import (
     settled_stack_of,
     stack_of,
     swap,
+    version_of,
 )
-from headwater.fuse.mode import LaneMode
 
 
 def _read_from_stack(attribute: str) -> Callable[..., Any]:
@@ -28,6 +30,10 @@ def _read_from_stack(attribute: str) -> Callable[..., Any]:
         return getattr(memory_of(tensor), attribute)
 
     return rule
+
+
+def _get_version(mode: LaneMode, func: Any, tensor: Tensor, *_: Any) -> int:
+    return version_of(memory_of(tensor))
 
 
 def _get_grad(mode: LaneMode, func: Any, tensor: Tensor, *_: Any) -> Tensor | None:
@@ -260,7 +266,7 @@ RULES: dict[Any, Any] = {
     _TENSOR.is_leaf.__get__: _read_from_stack("is_leaf"),
     _TENSOR.retains_grad.__get__: _read_from_stack("retains_grad"),
     _TENSOR.grad_fn.__get__: _get_node,
-    _TENSOR._version.__get__: _read_from_stack("_version"),
+    get_version: _get_version,
     Tensor.detach_: _detach_in_place,
     Tensor.retain_grad: _retain_grad,
     Tensor.register_hook: _register_hook,

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.rules import shapes
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import apply_plainly, base_of, is_lane_tensor, lanes_of, stack_of
 
 Gradients: TypeAlias = tuple[Tensor | None, ...]
 
@@ -143,7 +143,7 @@ class _Convolution(torch.autograd.Function):
         y_LNSO, cols = ways[strategies.choose(key, ways, size=_num_images(layer, x))]()
         ctx.layer, ctx.strategies = layer, strategies
         ctx.save_for_backward(x, weight_LOCR, cols)
-        return y_LNSO if y_LNSO._base is None else y_LNSO.clone()  # what comes next may work in place
+        return y_LNSO if base_of(y_LNSO) is None else y_LNSO.clone()  # what comes next may work in place
 
     @staticmethod
     def backward(ctx: Any, grad_LNSO: Tensor) -> Any:

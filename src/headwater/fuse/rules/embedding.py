@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import is_lane_tensor, lanes_of, stack_of
 
 
 def _embedding(

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import StackFunction, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.strategies import rehearse
+from headwater.torch_private import DisableTorchFunction, StackFunction, is_lane_tensor, lanes_of, stack_of
 
 
 def _linear(mode: LaneMode, func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -56,7 +56,7 @@ class _Affine(StackFunction):
     def backward(ctx: Any, grad_LNO: Tensor) -> Any:
         x_LNI, weight_LOI = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return (
                 torch.bmm(grad_LNO, weight_LOI) if needs_x else None,
                 torch.bmm(grad_LNO.transpose(1, 2), x_LNI) if needs_weight else None,
@@ -105,7 +105,7 @@ class _SharedAffine(StackFunction):
     def backward(ctx: Any, grad: Tensor) -> Any:
         (x_NI,) = ctx.saved_tensors
         _, needs_weight, needs_bias = ctx.needs_input_grad
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return (
                 None,
                 (grad.t() @ x_NI).view(ctx.num_lanes, -1, x_NI.shape[1]) if needs_weight else None,

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import _reduction as _Reduction
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import is_lane_tensor, lanes_of, reduction_of, stack_of
 
 FEW_CLASSES = 16
 """Of fewer than this, torch computes the softmax one example after the other on a CPU, and several times as fast where
@@ -26,7 +25,7 @@ def _cross_entropy(
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: Any = 0.0,
 ) -> Any:  # fmt: skip
     if size_average is not None or reduce is not None:
-        reduction = _Reduction.legacy_get_string(size_average, reduce)
+        reduction = reduction_of(size_average, reduce)
     by_class = not target.is_floating_point() and weight is None and _fits(input, target)
     if not by_class or reduction not in _REDUCTIONS or not _may_smooth(input, label_smoothing):
         return _apart(mode, func, input, target, weight, ignore_index, reduction, label_smoothing)

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.rules.convolution import LAYOUTS
 from headwater.fuse.strategies import Strategies
+from headwater.torch_private import apply_plainly, is_lane_tensor, lanes_of, stack_of, verify_batch_size
 
 Running: TypeAlias = tuple[Tensor, Tensor] | None
 """The running mean and variance, each of shape LC, that a pass moves on in place."""
@@ -40,7 +40,7 @@ def _batch_norm(
     x_LNCS = mode.stack(input)
     if not training:
         return lanes_of(_normalise_by(x_LNCS, running, affine, eps))
-    F._verify_batch_size(input.size())  # type: ignore[attr-defined]  # torch's own words for a batch of one
+    verify_batch_size(input.size())
     momenta = momentum.values if isinstance(momentum, PerLane) else [momentum] * len(x_LNCS)
     x_LNSC = x_LNCS.movedim(2, -1)
     y_LMC: Tensor = _BatchNorm.apply(

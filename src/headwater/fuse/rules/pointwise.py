@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode, number_stack
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.targets import writes_in_place
+from headwater.torch_private import OPERATORS, is_lane_tensor, lanes_of, stack_of
 
 
 def _one(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ _SCALED = "add sub subtract addcmul addcdiv"
 
 def _spellings(names: str, suffix: str = "") -> list[Any]:
     """Find every function that torch gives these names, in its modules and on tensors."""
-    homes = (torch, Tensor, F, torch._C._nn)
+    homes = (torch, Tensor, F, OPERATORS)
     found = [getattr(home, name + suffix, None) for name in names.split() for home in homes]
     return [func for func in found if callable(func)]
 

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import apply_plainly, is_lane_tensor, lanes_of, stack_of
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.strategies import rehearse
+from headwater.torch_private import apply_plainly, is_lane_tensor, lanes_of, stack_of
 
 Saved: TypeAlias = tuple[Tensor, ...]
 Weights: TypeAlias = tuple[Tensor, Tensor | None]

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.fuse.functorch import is_lane_tensor, stack_of
 from headwater.fuse.gradient_scale import find_overflows, unscale
 from headwater.fuse.hyperparameters import pick
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.targets import promote
+from headwater.torch_private import check_and_unscale, is_lane_tensor, stack_of, update_scale
 
 
 def _check_and_unscale(mode: LaneMode, func: Any, grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
@@ -35,6 +35,6 @@ def _stack_to_write(mode: LaneMode, func: Any, tensor: Tensor) -> Tensor:
 
 
 RULES: dict[Any, Any] = {
-    torch._amp_foreach_non_finite_check_and_unscale_: _check_and_unscale,
-    torch._amp_update_scale_: _update_scale,
+    check_and_unscale: _check_and_unscale,
+    update_scale: _update_scale,
 }

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwater.errors import CannotFuseError
-from headwater.fuse.functorch import is_lane_tensor, lanes_of, stack_of, swap
 from headwater.fuse.mode import LaneMode, name_of
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import OPERATORS, is_lane_tensor, lanes_of, stack_of, swap
 
 
 def _ask(mode: LaneMode, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +119,7 @@ _ASKED = (
 
 _POOLS = {
     getattr(home, f"{name}{spatial}d{suffix}"): spatial
-    for home in (F, torch, torch._C._nn)
+    for home in (F, torch, OPERATORS)
     for name in ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "lp_pool")
     for spatial in (1, 2, 3)
     for suffix in ("", "_with_indices")

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from headwater.errors import CannotFuseError
 from headwater.fuse.arrays import PerLaneArray
-from headwater.fuse.functorch import lanes_of, stack_of
 from headwater.fuse.mode import LaneMode, name_of
 from headwater.fuse.per_lane import PerLane
+from headwater.torch_private import lanes_of, stack_of
 
 
 def _item(mode: LaneMode, func: Any, tensor: Tensor) -> PerLane:
