@@ -19,12 +19,12 @@ from random import Random
 from statistics import fmean
 
 import torch
+from kind_shares import Contender, Goal, share_kinds
 from torch import nn
 
 import headwater as hw
 from headwater.conduct.limits import Limits
 from headwater.execute import ProcessExecutor
-from headwater.plan.kind_shares import Contender, Goal, share_kinds
 from headwater.stage import OpenStudy, RunSettings
 from headwater.train.machine import describe_device, read_torch_settings
 from headwater.trials import (
