@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 import coordinator_bound
 from coordinator_bound import BoundStage, BoundStudy
+from kind_shares import Contender, Goal, share_kinds
 
 from headwater.plan.device_picks import name_devices
 from headwater.plan.fair_shares import StudyDemand, User, share_devices
-from headwater.plan.kind_shares import Contender, Goal, share_kinds
 from headwater.trials import Device
 
 THROUGHPUTS = {

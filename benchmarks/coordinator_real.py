@@ -19,14 +19,15 @@ from random import Random
 from statistics import fmean
 
 import torch
+from kind_shares import Contender, Goal, share_kinds
 from torch import nn
 
 import headwater as hw
 from headwater.conduct.limits import Limits
 from headwater.execute import ProcessExecutor
-from headwater.plan.kind_shares import Contender, Goal, share_kinds
 from headwater.stage import OpenStudy, RunSettings
-from headwater.train.machine import describe_device, read_torch_settings
+from headwater.train.machine import describe_device
+from headwater.train.process_settings import read_process_settings
 from headwater.trials import (
     Brief,
     Deadline,
@@ -237,7 +238,7 @@ def run_queue(
         num_devices=2,
         kind=describe_device(torch.device("cpu"), 1),
         shares_states=True,
-        torch_settings=read_torch_settings(),
+        process_settings=read_process_settings(),
         keys=count(),
     )
     studies = []

@@ -24,12 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from spot_trials import Decide, choose_ages, decide_as_run, keep_pace, run_on_traces
+
 from headwater.plan.catalogue import load_catalogue
 from headwater.plan.spot import SpotTask, follow_progress
 from headwater.plan.spot_choice import choose_rule, follow_odds
 from headwater.plan.spot_history import SpotHistory, read_history
-from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost, choose_ages
-from headwater.plan.spot_trials import Decide, decide_as_run, keep_pace, run_on_traces
+from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, bound_cost
 
 SLACKS = (0.1, 0.25, 0.5, 1.0)
 PAST = 0.4

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from random import Random
 from statistics import fmean
 
-from headwater.plan.allocation import Policy, Stage, run_stage
-from headwater.plan.buckets import Bucket, choose_cuts, predict_end, share_by_batch, share_devices
-from headwater.plan.optimum import find_optimum
+from stage_policies import Stage, find_level, find_optimum, run_stage, share_by_batch
+
+from headwater.plan.allocation import Policy
+from headwater.plan.buckets import Bucket, choose_cuts, predict_end, share_devices
 from headwater.plan.speeds import Speeds, count_fitting_lanes
-from headwater.plan.waterfill import find_level
 
 TOY = (4.0, 4.0, 12.0, 30.0)
 BATCH_SIZES = (32, 64, 128, 256, 512)

@@ -31,7 +31,7 @@ from headwater.space import (
 
 if TYPE_CHECKING:
     from headwater.cloud.local_cluster import LocalCluster
-    from headwater.execute import ElasticExecutor, JoinExecutor, ProcessExecutor, RayExecutor, Service, SlurmExecutor
+    from headwater.execute import ElasticExecutor, ProcessExecutor, RayExecutor, Service, SlurmExecutor
     from headwater.packs import Checkpoint, Unit, UnitPack, free, load, pack
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
@@ -47,7 +47,6 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "ElasticExecutor",
-    "JoinExecutor",
     "LocalCluster",
     "MLflowCallback",
     "OptunaMirror",
@@ -87,7 +86,6 @@ _HOMES = {
     "Callback": "headwater.report",
     "Checkpoint": "headwater.packs",
     "ElasticExecutor": "headwater.execute",
-    "JoinExecutor": "headwater.execute",
     "LocalCluster": "headwater.cloud.local_cluster",
     "MLflowCallback": "headwater.report.mlflow_logging",
     "OptunaMirror": "headwater.report.mirroring",

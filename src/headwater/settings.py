@@ -8,11 +8,9 @@ from __future__ import annotations
 import inspect
 import math
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 from headwater.errors import StudyError
-
-Owner = TypeVar("Owner")
 
 LONGEST_NAME = 200
 """How many bytes the name of a study may have: files are called after it, and a file's name has at most 255."""

@@ -72,8 +72,8 @@ class Study:
     record, and for a record on a server in ./headwater.states. The record knows it from then on."""
     executor: str | Executor | Service = "auto"
     """Where to train: "inline" in this process, "processes" on all cores or GPUs of the machine, "auto" in this process
-    and then on all of them if it takes longer, "ray" on a Ray cluster, "join" on workers that join, "slurm" on jobs
-    of Slurm, "http://..." in a service, or an executor."""
+    and then on all of them if it takes longer, "ray" on a Ray cluster, "slurm" on jobs of Slurm, "http://..." in a
+    service, or an executor."""
     devices: int | None = None
     """How many cores or GPUs train at the same time; None for all there are. An executor of one's own has its own."""
     lanes: int | str = "auto"

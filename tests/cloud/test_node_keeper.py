@@ -12,6 +12,7 @@ from tests.cloud.nodes import CountedCluster, CountedWork, Listener
 from tests.cloud.test_following import JOB, RULES, make_lanes
 
 from headwater.cloud.following import Rules, plan_left
+from headwater.cloud.protocol import NodeState
 from headwater.conduct.protocol import Conductor
 from headwater.errors import StudyError
 from headwater.execute.node_keeper import NodeKeeper
@@ -131,6 +132,16 @@ def test_a_run_that_no_node_joins_ends() -> None:
     run.tend(900.0)
     with pytest.raises(StudyError, match=r"no node has joined the Ray cluster for 9\d\d s, and 3 were launched"):
         run.tend(20.0)
+
+
+def test_a_run_whose_nodes_wait_in_a_queue_waits_with_them() -> None:
+    run = Run()
+    run.work.see_nodes = dict  # type: ignore[method-assign]  # nobody is there
+    queued = {name: replace(node, state=NodeState.QUEUED) for name, node in run.cluster.nodes.items()}
+    run.cluster.nodes = queued
+    for _ in range(4):
+        run.tend(900.0)
+    assert run.cluster.nodes == queued
 
 
 def test_a_budget_that_pays_for_no_node_ends_the_run_at_once() -> None:

@@ -32,7 +32,6 @@ from torch import nn
 
 import headwater as hw
 from headwater.execute import SimulatedExecutor, SimulatedTimes
-from headwater.scale.checks import check_coordinates
 from headwater.trials import Device
 
 space = {"lr": hw.loguniform(1e-3, 1.0)}

@@ -58,26 +58,3 @@ def test_a_study_is_told_once_and_what_is_placed_begins_when_it_is_known(briefs:
     assert run.placement.seconds_left == 7.0  # three went by while it got ready
     worker.start(make_placement("cpu:0", key=1), briefs, 0, "", 104.0)
     assert [type(message) for message in worker.end.sent] == [BriefMessage, RunMessage, RunMessage]
-
-
-def test_ranks_begin_when_they_know_where_to_meet(briefs: Briefs) -> None:
-    worker = AssignedWorker("cpu:0", Line())
-    worker.start(make_placement("cpu:0", "cpu:1"), briefs, 0, "", 0.0)
-    worker.note(Ready())
-    assert not worker.can_begin
-    assert not worker.has_begun
-
-
-@pytest.mark.parametrize(
-    ("is_home", "url", "has_disk", "has_data"),
-    [(True, "states", True, True), (False, "states", False, False), (False, "s3://bucket/states", True, False)],
-)
-def test_a_worker_elsewhere_gets_files_through_its_line_unless_all_reach_them(
-    is_home: bool, url: str, has_disk: bool, has_data: bool, tmp_path: Path
-) -> None:
-    briefs = Briefs(Known(url), tmp_path)  # type: ignore[arg-type] # as above
-    worker = AssignedWorker("cpu:0", Line(), is_home=is_home)
-    worker.start(make_placement("cpu:0"), briefs, 0, "", 0.0)
-    (message,) = worker.end.sent
-    assert isinstance(message, BriefMessage)
-    assert (message.has_disk, message.has_data) == (has_disk, has_data)

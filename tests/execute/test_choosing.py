@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from tests.execute.joiners import open_workers
 from tests.execute.lab import STUDY
 
 import headwater as hw
@@ -26,9 +24,9 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about mac
         (hw.SlurmExecutor(gres="gpu:1"), "auto", "cuda"),
         (hw.SlurmExecutor(gres="gpu:a100:2"), "cuda", "cuda"),
         (hw.SlurmExecutor(), "auto", "cpu"),
-        (hw.JoinExecutor(kind="cuda"), "cuda:1", "cuda"),
+        (hw.RayExecutor(kind="cuda"), "cuda:1", "cuda"),
         ("slurm", "cuda", "cuda"),
-        ("join", "auto", None),
+        ("slurm", "auto", None),
         ("processes", "cuda", None),
         (hw.ProcessExecutor(2), "auto", None),
     ],
@@ -43,21 +41,7 @@ def test_a_study_that_asks_for_another_kind_is_refused() -> None:
 
 
 @without_gpu
-@pytest.mark.parametrize("executor", [hw.SlurmExecutor(gres="gpu:1"), hw.JoinExecutor(kind="cuda")])
-def test_a_login_node_without_a_gpu_has_its_workers_train_on_theirs(executor: hw.SlurmExecutor) -> None:
-    study = replace(STUDY, executor=executor)
+def test_a_login_node_without_a_gpu_has_its_workers_train_on_theirs() -> None:
+    study = replace(STUDY, executor=hw.SlurmExecutor(gres="gpu:1"))
     with open_executor(study, read_limits(1, None, None), Silence()) as (_, settings):
         assert (settings.device, settings.kind) == ("cuda", "cuda of other machines")
-
-
-@without_gpu
-@pytest.mark.timeout(300)
-def test_it_is_the_worker_that_looks_for_the_gpu(tmp_path: Path) -> None:
-    executor = hw.JoinExecutor(key_file=tmp_path / "key", kind="cuda")
-    try:
-        with open_workers(executor, tmp_path / "key", 1, ["--device", "cuda"]):
-            assert [device.kind for device in executor.list_devices()] == ["cuda"]
-            with pytest.raises(StudyError, match="device 'cuda' cannot be used"):
-                replace(STUDY, executor=executor).run(num_trials=1, watcher=hw.Silence())
-    finally:
-        executor.close()

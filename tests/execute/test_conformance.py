@@ -14,7 +14,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.execute.clusters import await_truth, count_reserved, open_cluster
-from tests.execute.joiners import open_workers
 from tests.execute.lab import (
     INPUTS,
     NUM_EPOCHS,
@@ -65,9 +64,7 @@ BUILD: dict[str, Callable[[], Executor]] = {
 """Every executor that trains; a new one is added here."""
 SIMULATED = "simulated"
 """The one that does not: it is given what each trial reports, and must come to the same table."""
-JOIN = "join"
-"""The one whose workers come of their own accord."""
-APART = ["processes", "ray", JOIN]
+APART = ["processes", "ray"]
 """Those whose workers can die without this process."""
 SEARCHES = ["random", "asha", "hyperband", "pbt"]
 NUM_TRIALS = 8
@@ -84,18 +81,11 @@ def cluster() -> Iterator[None]:
         await_truth(lambda: count_reserved() == 0)  # Ray gives them back in its own time
 
 
-@pytest.fixture(scope="module", params=[*BUILD, JOIN, SIMULATED])
-def away(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
+@pytest.fixture(scope="module", params=[*BUILD, SIMULATED])
+def away(request: pytest.FixtureRequest) -> Iterator[Away]:
     """An executor for all tests of this module."""
     if request.param == SIMULATED:
         yield lambda study: replace(study, executor=simulate(study))
-        return
-    if request.param == JOIN:
-        key_file = tmp_path_factory.mktemp("join") / "key"
-        joined = hw.JoinExecutor(key_file=key_file)
-        with open_workers(joined, key_file):
-            yield lambda study: replace(study, executor=StayingExecutor(joined))
-        joined.close()
         return
     if request.param == "ray":
         request.getfixturevalue("cluster")

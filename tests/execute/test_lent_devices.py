@@ -12,7 +12,6 @@ from tests.execute.simulation import learn, list_histories, make_study
 import headwater as hw
 from headwater.errors import StudyError
 from headwater.execute import SimulatedExecutor, SimulatedTimes
-from headwater.plan.bubbles import bound_speedup
 from headwater.search import ASHA
 from headwater.store import open_store
 from headwater.trials import Device, Result, Span, SpanPurpose
@@ -48,7 +47,7 @@ def read_spans(path: Path) -> list[Span]:
 def test_bubbles_shorten_a_study_by_no_more_than_they_are_worth_and_change_no_result() -> None:
     alone, helped = run(list_devices(1, 0)), run(list_devices(1, 8))
     gain = alone.seconds / helped.seconds
-    assert 1.2 < gain <= bound_speedup(1, 8, SHARE)
+    assert 1.2 < gain <= 1 + 8 * SHARE  # were no trial ever to wait for another
     assert list_histories(alone) == list_histories(helped)
 
 

@@ -6,21 +6,28 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.execute.clusters import await_truth
+from tests.execute.clusters import STORE_BYTES, await_truth
 from tests.execute.lab import STUDY, assert_same, train
 from tests.spans import assert_no_overlap
 
 import headwater as hw
+from headwater.cloud.protocol import NodeState
+from headwater.cloud.slurm import SlurmCluster
 from headwater.errors import StudyError
 from headwater.report import Callback
 from headwater.trials import Report, Result
 
 NUM_TRIALS = 6
+LATER = {"begin": "now+1hour", "output": "/dev/null"}
+"""Options of jobs that wait."""
 HAS_SLURM = "SLURM_CONF" in os.environ and shutil.which("sbatch") is not None
 needs_slurm = pytest.mark.skipif(
     not HAS_SLURM and os.environ.get("CI") != "true", reason="no Slurm is here; run .ci/with_slurm pytest"
@@ -96,10 +103,14 @@ def list_nodes(result: Result) -> set[float]:
     return {report.metrics["node"] for trial in result.trials for report in trial.history}
 
 
+def make_executor(partition: str | None = None, **settings: Any) -> hw.SlurmExecutor:
+    return hw.SlurmExecutor(partition, listen="127.0.0.1:0", store_bytes=STORE_BYTES, **settings)
+
+
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[hw.SlurmExecutor]:
     options = {"output": str(tmp_path / "slurm-%a.out")}
-    yield hw.SlurmExecutor(max_workers=2, options=options, listen="127.0.0.1:0", key_file=tmp_path / "key")
+    yield make_executor(max_workers=2, options=options)
     if HAS_SLURM:
         await_truth(lambda: list_jobs() == {})
 
@@ -137,48 +148,115 @@ def test_a_study_with_a_requeue_and_a_node_that_dies_comes_to_the_same(
 def test_a_job_whose_time_is_over_leaves_with_everything_saved_and_is_queued_again(
     executor: hw.SlurmExecutor, tmp_path: Path, plain: Result
 ) -> None:
+    flag = tmp_path / "queued again"
+
+    def await_requeue() -> None:
+        await_truth(lambda: "1" in ask("squeue", "--noheader", "--array", "--Format=RestartCnt").split())
+        flag.touch()
+
     def tell_time() -> None:
         (first, *_) = list_jobs()
         ask("scancel", "--batch", "--signal=USR1", first)  # as Slurm does before the end
+        watching.start()
 
-    study = replace(STUDY, train=train_on_node, lanes=1, executor=executor, storage=tmp_path / "s.db")
+    def train_last_after_requeue(trial: hw.Trial) -> None:
+        if trial.number == NUM_TRIALS - 1:  # it starts after the signal, on the node that stays
+            await_truth(flag.exists)
+        train_on_node(trial)
+
+    watching = threading.Thread(target=await_requeue)
+    study = replace(STUDY, train=train_last_after_requeue, lanes=1, executor=executor, storage=tmp_path / "s.db")
     result = replace(study, callbacks=[AtReport(3, tell_time)]).run(num_trials=NUM_TRIALS)
-    assert "asked to leave" in "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
+    watching.join()
+    assert "Local node finished draining" in "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
     assert_same(result, plain, tolerance=0.0)
     assert result.num_lane_steps == plain.num_lane_steps
     assert_no_overlap(tmp_path / "s.db")
 
 
 @needs_slurm
-def test_jobs_that_all_end_without_joining_end_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.execute.slurm_executor.LOOK_EVERY_S", 0.2)
-    executor = hw.SlurmExecutor(
-        max_workers=1, options={"output": "/dev/null"}, listen="127.0.0.1:0", key_file=tmp_path / "key"
-    )
-    study = replace(STUDY, executor=executor)
-    executor.list_devices()
-    (tmp_path / "key").chmod(0o644)  # which the worker refuses
-    with pytest.raises(StudyError, match="all jobs of the Slurm array"):
-        study.run(num_trials=1)
+def test_jobs_that_all_end_at_once_end_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.cloud.slurm.LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr("headwater.cloud.slurm.SCRIPT", "#!/bin/bash\nexit 1\n")
+    executor = make_executor(max_workers=1, options={"output": "/dev/null"})
+    with pytest.raises(StudyError, match="3 jobs of Slurm in a row have ended within 60 s"):
+        replace(STUDY, executor=executor).run(num_trials=1)
 
 
 @needs_slurm
-def test_what_slurm_refuses_is_told(tmp_path: Path) -> None:
-    executor = hw.SlurmExecutor("no-such-partition", listen="127.0.0.1:0", key_file=tmp_path / "key")
+def test_a_job_that_waits_is_a_node_in_the_queue_and_a_cancelled_one_is_none() -> None:
+    cluster = SlurmCluster(listen="127.0.0.1:0", store_bytes=STORE_BYTES, options=LATER)
+    cluster.start("held")
+    try:
+        cluster.launch(2)
+        first, second = cluster.list_nodes()
+        assert {first.state, second.state} == {NodeState.QUEUED}
+        assert (first.study, first.num_devices) == ("held", 1)
+        cluster.release([first])
+        assert [node.id for node in cluster.list_nodes()] == [second.id]
+        assert len(list_jobs()) == 1
+    finally:
+        cluster.close()
+    await_truth(lambda: list_jobs() == {})
+
+
+@needs_slurm
+def test_a_study_whose_jobs_wait_ends_when_its_time_is_over() -> None:
+    study = replace(STUDY, executor=make_executor(options=LATER))
+    result = study.run(num_trials=NUM_TRIALS, time_budget=0.5)
+    assert "time budget" in str(result.ended_early)
+    assert list_jobs() == {}
+
+
+@needs_slurm
+def test_nobody_without_the_token_of_the_study_gets_onto_its_cluster() -> None:
+    cluster = SlurmCluster(listen="127.0.0.1:0", store_bytes=STORE_BYTES)
+    address = cluster.start("private")
+    try:
+        script = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR')"
+        stranger = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
+        command = [sys.executable, "-c", script, address]
+        refused = subprocess.run(command, env=stranger, capture_output=True, text=True, check=False)
+        assert refused.returncode != 0
+        known = subprocess.run(command, env={**os.environ}, capture_output=True, text=True, check=False)
+        assert known.returncode == 0, known.stderr
+    finally:
+        cluster.close()
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+@needs_slurm
+def test_what_slurm_refuses_is_told() -> None:
     with pytest.raises(StudyError, match="partition"):
-        replace(STUDY, executor=executor).run(num_trials=1)
+        replace(STUDY, executor=make_executor("no-such-partition")).run(num_trials=1)
 
 
 def test_where_slurm_is_not_the_study_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    executor = hw.SlurmExecutor(listen="127.0.0.1:0", key_file=tmp_path / "key")
     with pytest.raises(StudyError, match="sbatch is not on this machine"):
-        replace(STUDY, executor=executor).run(num_trials=1)
+        replace(STUDY, executor=make_executor()).run(num_trials=1)
 
 
-def test_a_job_runs_a_worker_that_joins_this_study(tmp_path: Path) -> None:
-    executor = hw.SlurmExecutor(gres="gpu:1", listen="127.0.0.1:0", key_file=tmp_path / "key")
-    script = executor.write_script()
-    executor.close()
-    assert f"--key-file {tmp_path / 'key'} --device cuda" in script
+@pytest.mark.parametrize(
+    ("gres", "option"), [(None, "--num-cpus=1"), ("gpu", "--num-gpus=1"), ("gpu:a100:2", "--num-gpus=2")]
+)
+def test_a_job_starts_a_node_with_the_devices_that_it_has(
+    gres: str | None, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    cluster = SlurmCluster(gres=gres, listen="127.0.0.1:0", store_bytes=STORE_BYTES)
+    address = cluster.start("small")
+    try:
+        script = cluster.write_script()
+    finally:
+        cluster.close()
+    assert f"--address={address} {option} " in script
+    assert cluster.kind == ("cpu" if gres is None else "cuda")
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "no.such.host.invalid:0", "127.0.0.1:port"])
+def test_an_address_that_is_none_is_refused(listen: str) -> None:
+    with pytest.raises(StudyError, match="must be HOST:PORT"):
+        SlurmCluster(listen=listen)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import product
 from random import Random
 
-from headwater.plan.buckets import Bucket, choose_cuts, predict_end, share_by_batch, share_devices
+from headwater.plan.buckets import Bucket, choose_cuts, predict_end, share_devices
 
 
 def make_bucket(num_lanes: int, seconds: Callable[[int], float], most_lanes: int = 157) -> Bucket:
@@ -26,16 +26,9 @@ def draw_bucket(rng: Random) -> Bucket:
     return make_bucket(rng.randint(1, 9), lambda num_lanes: first_s + lane_s * num_lanes, rng.randint(1, 4))
 
 
-def test_batch_size_times_trials_gives_most_devices_to_those_who_need_least() -> None:
-    assert share_by_batch([128, 512], [8, 8], 10) == [3, 7]
+def test_most_devices_go_to_those_who_need_most() -> None:
     assert share_devices([SLOW, FAST], 10) == [8, 2]
-    assert max(SLOW.find_end(3), FAST.find_end(7)) == 773 / 8 * 3
     assert max(SLOW.find_end(8), FAST.find_end(2)) == 370 / 2
-
-
-def test_whole_devices_are_handed_out_by_batch_to_the_last() -> None:
-    assert share_by_batch([32, 32, 64], [4, 4, 4], 8) == [2, 2, 4]
-    assert share_by_batch([128, 512], [8, 8], 1) == [1, 1]
 
 
 def test_no_other_shares_of_the_devices_end_earlier() -> None:

@@ -16,12 +16,10 @@ from headwater.plan import (
     Fits,
     PackCost,
     Packing,
-    measure_distance,
     pack_by_cost,
     pack_by_key,
     pack_neighbours,
     pack_randomly,
-    pack_singly,
     predict_pack,
     tabulate_distances,
 )
@@ -48,12 +46,15 @@ every_packing = pytest.mark.parametrize(
         pytest.param(lambda sizes, fits, rng: pack_randomly(len(sizes), 4, fits, rng), id="random"),
         pytest.param(lambda sizes, fits, rng: pack_by_key([size % 3 for size in sizes], fits), id="batch_size"),
         pytest.param(lambda sizes, fits, rng: pack_by_cost(_loading(sizes), 100.0, 100, fits), id="cost"),
-        pytest.param(lambda sizes, fits, rng: pack_singly(len(sizes)), id="singly"),
     ],
 )
 
 
 # Distance
+
+
+def measure_distance(space: Space, first: dict[str, Any], second: dict[str, Any]) -> float:
+    return tabulate_distances(space, [first, second])(0, 1)
 
 
 def test_the_example_of_the_paper_is_5_apart() -> None:
@@ -267,7 +268,7 @@ def test_only_equal_keys_are_packed_as_many_as_fit() -> None:
 
 def test_nothing_is_packed_where_switching_costs_more_than_loading_saves() -> None:
     units = [UnitCost(compute_s=1.0, load_s=0.5) for _ in range(6)]
-    assert pack_by_cost(units, 60.0, EXAMPLES_PER_TURN, _always) == pack_singly(6)
+    assert pack_by_cost(units, 60.0, EXAMPLES_PER_TURN, _always) == [[place] for place in range(6)]
 
 
 def test_all_are_packed_where_loading_dominates() -> None:

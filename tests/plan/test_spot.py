@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from benchmarks.spot_trials import choose_ages, keep_pace, run_on_traces
 
 from headwater.errors import PlanError
 from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
-from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, Zone, bound_cost, choose_ages
-from headwater.plan.spot_trials import keep_pace, run_on_traces
+from headwater.plan.spot_odds import Prices, SpotOdds, SpotPolicy, Zone, bound_cost
 
 STEP_S = 300.0
 PRICES = Prices(spot=1.0, on_demand=3.0)

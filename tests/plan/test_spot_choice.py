@@ -6,13 +6,13 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from benchmarks.spot_trials import decide_as_run, run_on_traces
 from tests.plan.test_spot import PRICES, STEP_S, TASK, draw_trace
 
 from headwater.plan.spot import Market, SpotState, SpotTask, follow_progress
 from headwater.plan.spot_choice import MOST_CELLS, choose_rule
 from headwater.plan.spot_history import SpotHistory
 from headwater.plan.spot_odds import Prices
-from headwater.plan.spot_trials import decide_as_run, run_on_traces
 
 
 def make_history(seed: int, lost: float, back: float, *, num_steps: int = 2000, count: int = 4) -> SpotHistory:

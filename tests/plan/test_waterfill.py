@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from headwater.errors import PlanError
-from headwater.plan.speeds import Speeds
-from headwater.plan.waterfill import find_level, share_statically
+from headwater.plan.waterfill import share_statically
 
 TOY = (4.0, 4.0, 12.0, 30.0)
 
@@ -66,17 +65,3 @@ def test_nothing_to_share_is_no_error() -> None:
 def test_numbers_that_make_no_sense_are_refused(seconds: list[float], options: dict[str, int]) -> None:
     with pytest.raises(PlanError):
         share_statically(seconds, **{"num_devices": 2, "max_sharing": 2, "max_devices": 2, **options})  # type: ignore[arg-type]
-
-
-def test_the_level_is_the_mean_load_where_nothing_limits_it() -> None:
-    assert find_level(TOY, 5, Speeds(max_devices=5)) == pytest.approx(10)
-
-
-def test_the_level_is_the_longest_trial_where_devices_abound() -> None:
-    assert find_level([8, 1, 1], 100, Speeds(max_devices=4)) == pytest.approx(2)
-
-
-def test_sharing_that_gets_more_done_lowers_the_level() -> None:
-    alone, shared = (find_level([1.0] * 8, 2, Speeds(sharing=1.1, max_sharing=count)) for count in (1, 4))
-    assert alone == pytest.approx(4)
-    assert shared == pytest.approx(4 * 1.1**3 / 4)

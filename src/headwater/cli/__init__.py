@@ -23,7 +23,6 @@ from headwater.cli.service import logs, pause, priority, queue, serve, submit
 from headwater.cli.shared_run import run_shared
 from headwater.cli.terminal import open_out
 from headwater.cli.tokens import token
-from headwater.cli.worker import worker
 
 app = typer.Typer(
     name="headwater",
@@ -78,7 +77,6 @@ app.command()(devices)
 app.command()(bubbles)
 app.command()(plan)
 app.command()(cluster)
-app.command()(worker)
 app.command()(serve)
 app.command()(token)
 app.command()(submit)

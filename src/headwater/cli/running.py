@@ -28,6 +28,7 @@ from headwater.cli.cluster_options import (
 )
 from headwater.cli.recorded_settings import as_recorded, override
 from headwater.cli.service_options import ServerOption, TokenOption, open_service
+from headwater.cli.slurm_options import ListenOption, SbatchOption, use_slurm
 from headwater.cli.study_stages import count_recorded
 from headwater.cli.terminal import (
     DEFAULT_STORAGE,
@@ -55,7 +56,6 @@ from headwater.cli.terminal import (
     show_command,
     telling_errors,
 )
-from headwater.cli.worker_options import KeyFileOption, ListenOption, SbatchOption, use_workers
 from headwater.errors import AllTrialsFailedError, HeadwaterError, StudyError
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def run(  # noqa: PLR0913 - one parameter for each option
     devices: DevicesOption = None,
     bubbles: BubblesOption = None,
     listen: ListenOption = None,
-    key_file: KeyFileOption = None,
     sbatch: SbatchOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed gives other draws and weights.")] = None,
     search: Annotated[str | None, typer.Option(metavar="NAME", help=SEARCH_HELP)] = None,
@@ -158,7 +157,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "max_epochs": max_epochs,
         }
         grouped = set_running(loaded.study, lanes, packing, allocation, executor, devices)
-        grouped = use_workers(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, key_file, sbatch)
+        grouped = use_slurm(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, sbatch)
         chosen = override(grouped, {**options, "max_epochs": max_epochs, "surrogate": read_count(surrogate)})
         is_given = trials is not None or loaded.num_trials is not None
         ends_by_time = time_budget is not None and cluster is None and not is_given
@@ -193,7 +192,6 @@ def resume(  # noqa: PLR0913 - one parameter for each option
     devices: DevicesOption = None,
     bubbles: BubblesOption = None,
     listen: ListenOption = None,
-    key_file: KeyFileOption = None,
     sbatch: SbatchOption = None,
     order: Annotated[
         str | None,
@@ -242,7 +240,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
         )
         wanted.check(executor, devices)
         grouped = set_running(load(file, study).study, lanes, packing, allocation, executor, devices)
-        grouped = use_workers(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, key_file, sbatch)
+        grouped = use_slurm(use_bubbles(grouped, bubbles, cluster, executor, devices), listen, sbatch)
         options = {"storage": storage, "states": states, "name": name, "order": order}
         chosen = as_recorded(override(grouped, options), max_epochs, order)
         if cluster is not None:

@@ -3,8 +3,8 @@
 What must never happen is an instance that nobody knows of. So there is no list of them anywhere but in EC2: each has
 the name of its study and the end of its lease as tags from the request on, which launches and tags it as one; a
 process that is killed before it hears the answer has lost nothing. The study renews the lease while it runs. An
-instance whose lease has passed shuts itself down, which terminates it (`cloud.watchdog`), and `sweep` ends those that
-could not.
+instance whose lease has passed shuts itself down, which terminates it (`cloud.watchdog`), and `headwater
+cluster sweep` ends those that could not.
 """
 
 from __future__ import annotations
@@ -251,13 +251,6 @@ def end_instances(client: Any, names: Sequence[str]) -> None:  # Any: as above
     for name in names:  # one that is gone would spare all others of the same request
         with _telling(f"terminate {name}", passed=GONE):
             client.terminate_instances(InstanceIds=[name])
-
-
-def sweep(client: Any, now_s: float, study: str | None = None) -> list[Node]:  # Any: as above
-    """Terminate the instances whose leases have passed, and return them."""
-    expired = [node for node in list_instances(client, study) if node.lease_s is None or node.lease_s < now_s]
-    end_instances(client, [node.id for node in expired])
-    return expired
 
 
 @dataclass(slots=True)

@@ -7,13 +7,8 @@ line of the shell, where `list_local_nodes` finds it.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
-import socket
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,14 +18,8 @@ from itertools import count
 from pathlib import Path
 
 from headwater.cloud.protocol import Node, NodeState
-from headwater.cloud.ray_settings import NODE_LABEL, QUICK_TO_NOTICE
-from headwater.cloud.raylets import Raylet
-from headwater.errors import StudyError
-
-START_S = 60.0
-"""So long may the head take to answer."""
-STORE_BYTES = 100 << 20
-"""The object store of a node that was given no other."""
+from headwater.cloud.ray_settings import NODE_LABEL
+from headwater.cloud.raylets import START_RAY, STORE_BYTES, RayHead, Raylet
 
 
 class LocalCluster:
@@ -56,9 +45,7 @@ class LocalCluster:
         self._store_bytes = store_bytes
         self._clock = clock
         self._study = ""
-        self._address = ""
-        self._folder: Path | None = None
-        self._head: Raylet | None = None
+        self._head: RayHead | None = None
         self._nodes: dict[str, tuple[Node, Raylet]] = {}
         self._ending: list[Raylet] = []
         """Those that were told to end, and may not have yet."""
@@ -71,20 +58,8 @@ class LocalCluster:
             StudyError: It does not answer.
         """
         self._study = study
-        self._folder = Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp"))  # the names of sockets must be short
-        port = _find_port()
-        self._address = f"127.0.0.1:{port}"
-        system = json.dumps(QUICK_TO_NOTICE)
-        options = ["--head", f"--port={port}", "--include-dashboard=false", f"--system-config={system}"]
-        self._head = self._run("head", [*options, "--num-cpus=0"])
-        end_s = time.monotonic() + START_S
-        while not _answers(port):
-            if time.monotonic() > end_s or not self._head.is_alive:
-                told = self._head.read_log()
-                self.close()
-                raise StudyError(f"the Ray head on this machine did not start in {START_S:.0f} s: {told}")
-            time.sleep(0.05)
-        return self._address
+        self._head = RayHead(study, store_bytes=self._store_bytes)
+        return self._head.address
 
     def list_nodes(self) -> list[Node]:
         """Return the raylets that live."""
@@ -106,8 +81,7 @@ class LocalCluster:
                 is_spot=self._is_spot and not on_demand,
                 study=self._study,
             )
-            options = [f"--address={self._address}", f"--num-cpus={self._num_devices}", f"--labels={NODE_LABEL}={name}"]
-            self._nodes[name] = node, self._run(name, options)
+            self._nodes[name] = node, self._run(name)
         return count
 
     def interrupt(self, name: str, notice_s: float) -> None:
@@ -130,26 +104,21 @@ class LocalCluster:
         self.release([node for node, _ in self._nodes.values()])
         if self._head is not None:
             self._head.end()
-            self._ending.append(self._head)
-            self._head = None
         for raylet in self._ending:
             raylet.wait()
         self._ending.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._head is not None:
+            self._head.close()
+            self._head = None
 
-    def _run(self, name: str, options: Sequence[str]) -> Raylet:
-        assert self._folder is not None
-        shared = [
-            "--block",
-            "--disable-usage-stats",
-            "--node-ip-address=127.0.0.1",
-            f"--object-store-memory={self._store_bytes}",
-            f"--temp-dir={self._folder / name[-8:]}",  # raylets that start at once in one folder fight for its sockets
+    def _run(self, name: str) -> Raylet:
+        assert self._head is not None
+        options = [
+            *(f"--address={self._head.address}", "--node-ip-address=127.0.0.1", f"--labels={NODE_LABEL}={name}"),
+            *(f"--num-cpus={self._num_devices}", f"--object-store-memory={self._store_bytes}"),
+            f"--temp-dir={self._head.folder / name[-8:]}",  # raylets in one folder fight for its sockets
         ]
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, *shared]
-        return Raylet(self._study, name, command, self._folder / f"{name}.log")
+        return Raylet(self._study, name, [*START_RAY, *options], self._head.folder / f"{name}.log")
 
 
 def list_local_nodes(study: str | None = None) -> list[Node]:
@@ -181,17 +150,6 @@ def end_local_nodes(nodes: Sequence[Node]) -> None:
     for node in nodes:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(int(node.id.rpartition("@")[2]), signal.SIGKILL)
-
-
-def _find_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 def _read_boot_s() -> float:

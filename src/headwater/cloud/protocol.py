@@ -11,6 +11,8 @@ from typing import Protocol
 class NodeState(StrEnum):
     """What has become of a node."""
 
+    QUEUED = "queued"
+    """It waits for its turn in a queue, for as long as that takes."""
     PENDING = "pending"
     """It was asked for, and is not there yet."""
     RUNNING = "running"

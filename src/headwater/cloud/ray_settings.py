@@ -15,6 +15,17 @@ QUICK_TO_NOTICE = {
 """With these a node that dies is noticed after one or two seconds, by default after fifteen."""
 NODE_LABEL = "headwater-node"
 """The label of a Ray node that says which node of a cluster it is."""
+AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+
+
+def authenticated(token: str) -> dict[str, str]:
+    """Return the environment of processes of a Ray cluster that only those with this token can use."""
+    return dict(zip(AUTHENTICATION, ("token", token), strict=True))
+
+
+def read_authentication() -> dict[str, str | None]:
+    """Return what the environment of this process says of tokens."""
+    return {name: os.environ.get(name) for name in AUTHENTICATION}
 
 
 @contextmanager

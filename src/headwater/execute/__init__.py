@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from headwater.execute.counting import count_cores
     from headwater.execute.elastic_executor import ElasticExecutor
     from headwater.execute.inline import InlineExecutor
-    from headwater.execute.join_executor import JoinExecutor
     from headwater.execute.processes import ProcessExecutor
     from headwater.execute.protocol import Executor
     from headwater.execute.ray_executor import RayExecutor
@@ -28,7 +27,6 @@ __all__ = [
     "ElasticExecutor",
     "Executor",
     "InlineExecutor",
-    "JoinExecutor",
     "ProcessExecutor",
     "RayExecutor",
     "Service",
@@ -55,7 +53,6 @@ if not TYPE_CHECKING:
             "ElasticExecutor": "elastic_executor",
             "Executor": "protocol",
             "InlineExecutor": "inline",
-            "JoinExecutor": "join_executor",
             "ProcessExecutor": "processes",
             "RayExecutor": "ray_executor",
             "Service": "service",

@@ -10,7 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from headwater.errors import LineLost
 from headwater.execute.briefs import Briefs
 from headwater.execute.serving import Answer, BriefMessage, Message, Ready, RunMessage, encode_groups
-from headwater.store import is_on_network
 from headwater.trials import Order, Placement
 
 
@@ -30,13 +29,11 @@ class AssignedWorker(Generic[End]):
     Args:
         name: The device.
         end: What is sent there goes through this.
-        is_home: Whether it has the files of this process.
     """
 
-    def __init__(self, name: str, end: End, *, is_home: bool = True) -> None:
+    def __init__(self, name: str, end: End) -> None:
         self.name = name
         self.end = end
-        self.is_home = is_home
         self.placement: Placement | None = None
         self.message: RunMessage | None = None
         """What it is to run when it is ready."""
@@ -59,9 +56,8 @@ class AssignedWorker(Generic[End]):
 
     @property
     def can_begin(self) -> bool:
-        """Whether it is ready for what it has not begun, and knows where to meet those that train with it."""
-        message = self.message
-        return message is not None and self.is_ready and (bool(message.meeting) or not message.placement.as_ranks)
+        """Whether it is ready for what it has not begun."""
+        return self.message is not None and self.is_ready
 
     def start(self, placement: Placement, briefs: Briefs, rank: int, meeting: str, time_s: float) -> None:
         """Have a placement run there, as one of its ranks, now or when it can begin."""
@@ -81,11 +77,10 @@ class AssignedWorker(Generic[End]):
         """
         if study in self.studies:
             return
-        brief, packed = briefs.find(study)
+        _, packed = briefs.find(study)
         self.studies.add(study)
         self._num_learning += 1
-        has_disk = self.is_home or is_on_network(brief.states.url)
-        message = BriefMessage(study, packed, has_disk=has_disk, has_data=self.is_home)
+        message = BriefMessage(study, packed)
         if not in_background:
             self.send(message)
             return

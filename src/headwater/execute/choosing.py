@@ -9,7 +9,6 @@ from headwater.errors import StudyError
 from headwater.execute.auto import AutoExecutor
 from headwater.execute.counting import count_devices
 from headwater.execute.inline import InlineExecutor
-from headwater.execute.join_executor import JoinExecutor
 from headwater.execute.processes import ProcessExecutor
 from headwater.execute.protocol import Executor
 from headwater.execute.ray_executor import RayExecutor
@@ -17,7 +16,7 @@ from headwater.execute.service import SCHEMES, Service
 from headwater.execute.slurm_executor import SlurmExecutor
 from headwater.trials import Device
 
-ELSEWHERE = ("ray", "join", "slurm")
+ELSEWHERE = ("ray", "slurm")
 """Those whose devices are not this machine's own."""
 EXECUTORS = ("auto", "inline", "processes", *ELSEWHERE)
 
@@ -52,7 +51,7 @@ def find_workers_kind(executor: object, device: str) -> str | None:
         StudyError: They train on something else than the study asks for.
     """
     asked = device.partition(":")[0]
-    if not isinstance(executor, JoinExecutor | SlurmExecutor | RayExecutor):
+    if not isinstance(executor, SlurmExecutor | RayExecutor):
         return asked if executor in ELSEWHERE and asked != "auto" else None
     if asked not in ("auto", executor.kind):
         raise StudyError(
@@ -92,8 +91,4 @@ def build_executor(
 def _build_elsewhere(executor: str, device: str, num_devices: int | None, clock: Callable[[], float]) -> Executor:
     if executor == "ray":
         return RayExecutor(num_workers=num_devices, kind=device, clock=clock)
-    if executor == "slurm":
-        return SlurmExecutor(max_workers=num_devices or 2, gres=None if device == "cpu" else "gpu:1", clock=clock)
-    if num_devices is not None:
-        raise StudyError(f"devices is {num_devices}, but with executor 'join' there are as many as workers join")
-    return JoinExecutor(kind=device, clock=clock)
+    return SlurmExecutor(max_workers=num_devices or 2, gres=None if device == "cpu" else "gpu:1")

@@ -78,6 +78,11 @@ class ElasticExecutor:
         self._ray: RayExecutor | None = None
 
     @property
+    def kind(self) -> str:
+        """What its nodes train on, whatever this machine has."""
+        return self._kind
+
+    @property
     def is_planned(self) -> bool:
         """Whether there are stages to make a plan for."""
         return self._job is not None

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from headwater.errors import StoreError
 from headwater.execute.lines import TwoWay
 from headwater.store import Folder
-
-PIECE_BYTES = 16 << 20
-"""In pieces of so many bytes data files are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +25,6 @@ class FileAnswer:
 
     content: bytes = b""
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PieceRequest:
-    """From a worker: a piece of a data file to read."""
-
-    path: str
-    start: int
 
 
 class RequestedFolder:
@@ -69,27 +57,8 @@ class RequestedFolder:
         return answer.content
 
 
-def fetch_file(path: str, line: TwoWay) -> memoryview:
-    """Return what a data file of the study holds; it comes in pieces, so that the study keeps no second one of it.
-
-    Raises:
-        StoreError: It is not there, or cannot be read.
-    """
-    content = bytearray()
-    while True:
-        line.send(PieceRequest(path, len(content)))
-        answer: FileAnswer = line.receive()
-        if answer.error is not None:
-            raise StoreError(answer.error)
-        content += answer.content
-        if len(answer.content) < PIECE_BYTES:
-            return memoryview(content)
-
-
-def answer_request(request: FileRequest | PieceRequest) -> FileAnswer:
+def answer_request(request: FileRequest) -> FileAnswer:
     """Read or write a file for a worker, on the node of the study."""
-    if isinstance(request, PieceRequest):
-        return _read_piece(request)
     folder = Folder(request.url)
     try:
         if request.content is None:
@@ -99,12 +68,3 @@ def answer_request(request: FileRequest | PieceRequest) -> FileAnswer:
         return FileAnswer()
     except StoreError as error:
         return FileAnswer(error=str(error))
-
-
-def _read_piece(request: PieceRequest) -> FileAnswer:
-    try:
-        with Path(request.path).open("rb") as file:
-            file.seek(request.start)
-            return FileAnswer(content=file.read(PIECE_BYTES))
-    except OSError as error:
-        return FileAnswer(error=f"{request.path!r} cannot be read: {error.strerror}")

@@ -231,7 +231,9 @@ class NodeKeeper:
         works = place.see_nodes()
         self._joined = works.keys() & self._nodes.keys()
         instance = self._rules.instance
-        is_waiting = not self._nodes and instance.is_spot  # it may take hours until one is to be had
+        # It may take hours until a spot instance is to be had, or a job of a batch system has its turn.
+        is_queued = all(node.state is NodeState.QUEUED for node in self._nodes.values())
+        is_waiting = is_queued if self._nodes else instance.is_spot
         if not self._joined_s or self._joined or is_waiting:
             self._joined_s = now_s
         elif now_s - self._joined_s > instance.provision_s + instance.initialise_s + JOIN_S:

@@ -22,7 +22,7 @@ import numpy as np
 from headwater.errors import StudyError
 from headwater.execute.data_copies import DataCopies
 from headwater.execute.lines import QueueLine
-from headwater.execute.ray_connection import Ref, import_ray, name_node
+from headwater.execute.ray_connection import Ref, import_ray, list_draining_nodes, name_node
 from headwater.execute.serving import Answer, BriefMessage, Message, Raised, RunMessage, encode_groups, serve
 from headwater.space import Space
 from headwater.trials import Device, DevicePool, Order, Placement
@@ -56,6 +56,10 @@ class WorkerPool:
         self._nodes: dict[str, Mapping[str, Any]] = {}  # Any: as Ray describes nodes
         self._leaving: set[str] = set()
         """The names of nodes that are about to go, and are given nothing new."""
+        self._draining: set[str] = set()
+        """The ids of those of them that Ray says drain."""
+        self._begun: set[str] = set()
+        """Those that have begun to drain, and nobody was told."""
         self._unwanted: dict[str, str] = {}
         """The devices that somebody wished to go, left or not, and their nodes."""
         self._copied: set[str] = set()
@@ -102,10 +106,20 @@ class WorkerPool:
         return gone
 
     def part_from_unwanted(self) -> None:
-        """Give up the devices that are to go and on which nothing trains any more."""
+        """Give up the devices that are to go and on which nothing trains any more.
+
+        A node that drains ends when nothing is left there.
+        """
         busy = self._list_busy()
-        for name in [name for name in self._unwanted if name in self._workers and name not in busy]:
-            self.drop(self._workers[name])
+        for worker in self.workers:
+            name = worker.device.name
+            if name not in busy and (name in self._unwanted or worker.node in self._draining):
+                self.drop(worker)
+
+    def see_draining(self) -> list[str]:
+        """Give nodes that have begun to drain nothing new; return their devices."""
+        begun, self._begun = self._begun, set()
+        return self.let_go({self._name(node) for node in begun}) if begun else []
 
     def see_nodes(self) -> dict[str, bool]:
         """Return which nodes have joined, by what the cluster that they come from calls them, and whether they work."""
@@ -228,6 +242,9 @@ class WorkerPool:
     def _look_now(self) -> None:
         self._nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
         self._unwanted = {name: node for name, node in self._unwanted.items() if node in self._nodes}
+        draining = list_draining_nodes() & self._nodes.keys()
+        self._begun |= draining - self._draining
+        self._draining = draining
         for group in list(self._asked):
             about = self._ray.util.placement_group_table(group)
             if about["state"] == "CREATED":

@@ -30,6 +30,7 @@ def connect(address: str | None, num_workers: int | None) -> bool:
     if address is None:
         num_cpus = num_workers or len(os.sched_getaffinity(0))
         settings |= {"num_cpus": num_cpus, "include_dashboard": False, "_system_config": QUICK_TO_NOTICE}
+    _read_authentication_again()
     try:
         with without_statistics():
             ray.init(address=address or "local", **settings)
@@ -39,6 +40,22 @@ def connect(address: str | None, num_workers: int | None) -> bool:
             "out to have one on this machine for the time of the study"
         ) from error
     return True
+
+
+def _read_authentication_again() -> None:
+    """Have Ray read RAY_AUTH_MODE and RAY_AUTH_TOKEN now: it keeps those of an earlier cluster of this process."""
+    raylet = import_ray()._raylet
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def list_draining_nodes() -> set[str]:
+    """Return the ids of the nodes that are about to go: `ray start` drains its node when it is sent SIGTERM."""
+    if import_ray().util.client.ray.is_connected():
+        return set()  # a client is not told
+    from ray._private.state import state
+
+    return set(state.get_draining_nodes())
 
 
 def find_address() -> str:

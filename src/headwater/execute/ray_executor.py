@@ -99,10 +99,13 @@ class RayExecutor:
 
     def _run(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         self._place(conductor, pool, sent)
-        while pool.is_busy or self._awaits_workers(pool):
+        while pool.is_busy or self._awaits_workers(conductor, pool):
             if not pool.workers:
                 pool.await_worker(is_patient=self._keeper is None)
             has_news = pool.look()
+            if draining := pool.see_draining():
+                conductor.regroup(draining)
+                has_news = True
             while gone := pool.find_gone():
                 self._lose(gone[0], conductor, pool, Death("its node is gone", is_out_of_memory=False))
                 has_news = True
@@ -112,11 +115,11 @@ class RayExecutor:
             if has_news or not pool.is_busy or (self._keeper is not None and self._keeper.is_due()):
                 self._place(conductor, pool, sent)
 
-    def _awaits_workers(self, pool: WorkerPool) -> bool:
-        """Tell whether there is nobody to train, and somebody is to come."""
+    def _awaits_workers(self, conductor: Conductor, pool: WorkerPool) -> bool:
+        """Tell whether there is nobody to train, somebody is to come, and the run need not end before."""
         if self._keeper is None:
-            return not pool.workers
-        return not pool.list_idle() and self._keeper.is_waiting()
+            return not pool.workers and not conductor.is_to_end()
+        return not pool.list_idle() and self._keeper.is_waiting() and not conductor.is_to_end()
 
     def _place(self, conductor: Conductor, pool: WorkerPool, sent: _SentBriefs) -> None:
         """Start what the conductor has for idle devices."""

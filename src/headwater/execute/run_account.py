@@ -50,7 +50,7 @@ class RunAccount:
     def see_nodes(self, nodes: Mapping[str, Node], given_back: Collection[str], now_s: float) -> None:
         """Take in which nodes there are; those that are gone and were not given back are lost."""
         for node in nodes.values():
-            if node.state is not NodeState.PENDING and node.id not in self._stays:
+            if node.state not in (NodeState.QUEUED, NodeState.PENDING) and node.id not in self._stays:
                 begin_s = min(node.launched_s, now_s)
                 self._stays[node.id] = Stay(node=node.id, begin_s=begin_s, is_spot=node.is_spot)
         for name, stay in self._stays.items():

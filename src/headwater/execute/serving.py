@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.errors import LineLost, RanksLostError, StudyError
-from headwater.execute.data_copies import DataCopies
-from headwater.execute.file_requests import FileAnswer, FileRequest, PieceRequest, RequestedFolder, fetch_file
+from headwater.execute.file_requests import FileAnswer, FileRequest, RequestedFolder
 from headwater.execute.lines import TwoWay
-from headwater.execute.sending import find_data_file, receive_value
+from headwater.execute.sending import receive_value
 from headwater.space import Config, Space
 from headwater.trials import (
     Brief,
@@ -52,8 +50,6 @@ class BriefMessage:
     """Where the worker finds its copies of the files that the study has sent."""
     has_disk: bool = True
     """Whether it reaches the study's states by itself; else through its line."""
-    has_data: bool = True
-    """Whether it reaches the study's data by itself, or has copies; else it fetches it through its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +98,7 @@ class Raised:
     error: BaseException
 
 
-Message: TypeAlias = (
-    BriefMessage | RunMessage | Answer | Told | Ready | Idle | Raised | FileRequest | PieceRequest | FileAnswer
-)
+Message: TypeAlias = BriefMessage | RunMessage | Answer | Told | Ready | Idle | Raised | FileRequest | FileAnswer
 
 
 def serve(line: TwoWay) -> None:
@@ -126,13 +120,6 @@ def serve_lent(line: TwoWay) -> None:
     _serve(line, RemoteWorker(open_gate(line.receive())))
 
 
-def serve_joined(line: TwoWay) -> None:
-    """Run placements for a study that this machine has joined; signals are for whoever keeps the connection."""
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    serve(line)
-
-
 def _serve(line: TwoWay, worker: RemoteWorker) -> None:
     while True:
         message = line.receive()
@@ -149,7 +136,6 @@ class RemoteWorker:
         self._gate = gate
         self._workers: dict[str, tuple[Worker, Space]] = {}
         self._faults: dict[str, BaseException] = {}
-        self._copies = DataCopies()
 
     def learn(self, message: BriefMessage, line: TwoWay) -> BaseException | None:
         """Load a study; return the reason where it cannot be loaded, which is raised when the study is to run."""
@@ -157,18 +143,13 @@ class RemoteWorker:
 
         self._faults.pop(message.study, None)
         try:
-            copies = message.copies if message.has_data else self._fetch_data(message, line)
-            brief: Brief = receive_value(message.packed, copies)
+            brief: Brief = receive_value(message.packed, message.copies)
             folder = None if message.has_disk else RequestedFolder(brief.states.url, line)
             self._workers[message.study] = Worker(brief, folder=folder, gate=self._gate), brief.space
         except Exception as error:  # whatever the user's own classes raise when they are loaded
             self._faults[message.study] = error
             return _as_portable(error)
         return None
-
-    def _fetch_data(self, message: BriefMessage, line: TwoWay) -> dict[str, str]:
-        path = find_data_file(message.packed)
-        return {} if path is None else {path: self._copies.have(path, lambda: fetch_file(path, line))}
 
     def run(self, message: RunMessage, line: TwoWay) -> Idle | Raised:
         """Run a placement, and say how that went."""

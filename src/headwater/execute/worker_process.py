@@ -118,22 +118,6 @@ class WorkerProcess:
         """
         return self._line.receive()
 
-    def send_content(self, content: bytes) -> None:
-        """Send a message that is pickled already.
-
-        Raises:
-            LineLost: The process is gone.
-        """
-        self._line.send_content(content)
-
-    def receive_content(self) -> bytes:
-        """Wait for the next message, and leave it as it is sent.
-
-        Raises:
-            LineLost: The process is gone.
-        """
-        return self._line.receive_content()
-
     def has_message(self) -> bool:
         """Tell whether there is anything to receive, if only that the process is gone."""
         return self._line.has_message()

@@ -335,7 +335,3 @@ _CONSUMERS = frozenset({max, min, sorted, math.fsum, math.prod})
 _READERS = frozenset({float, int, complex, bool, max, min, str, repr, ascii, format, join_pieces, fill_in})
 _BUILTINS = _READERS | {hasattr, sorted, type, ord, chr, hex, oct, bin, id}
 """Functions that ask values by Python's own operators, which answer for every lane or split."""
-INTO_ARRAYS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal"})
-"""Functions of NumPy that write into what they are given."""
-CHANGERS = frozenset({"fill", "itemset", "setfield", "setflags", "sort", "partition", "resize", "byteswap", "put"})
-"""Methods of an array that change it."""

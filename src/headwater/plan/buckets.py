@@ -66,21 +66,6 @@ def share_devices(buckets: Sequence[Bucket], num_devices: int) -> list[int]:
     return counts
 
 
-def share_by_batch(batch_sizes: Sequence[int], num_lanes: Sequence[int], num_devices: int) -> list[int]:
-    """Share devices as the paper on Hydro does, by batch size times number of trials: for comparison.
-
-    Each bucket gets one, and what is left goes out in proportion, the largest remainders first.
-    """
-    weights = [size * count for size, count in zip(batch_sizes, num_lanes, strict=True)]
-    num_left = max(num_devices - len(weights), 0)
-    ideal = [num_left * weight / sum(weights) for weight in weights]
-    counts = [math.floor(share) for share in ideal]
-    by_rest = sorted(range(len(weights)), key=lambda place: counts[place] - ideal[place])
-    for place in by_rest[: num_left - sum(counts)]:
-        counts[place] += 1
-    return [1 + count for count in counts]
-
-
 def predict_end(buckets: Sequence[Bucket], counts: Sequence[int], num_devices: int) -> float:
     """Return when all buckets have ended that are cut for so many devices each, if the longest groups go first."""
     groups = [second for bucket, count in zip(buckets, counts, strict=True) for second in bucket.time_groups(count)]

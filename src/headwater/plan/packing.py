@@ -70,8 +70,8 @@ class PackCost:
         return (self.seconds_apart - self.seconds_packed) / self.seconds_apart if self.seconds_apart else 0.0
 
 
-def measure_distance(space: Space, first: Config, second: Config) -> float:
-    """Sum, over the keys, how far apart two configurations are, as the paper does.
+def tabulate_distances(space: Space, configs: Sequence[Config]) -> Distance:
+    """Return the distance of two configurations by their places among `configs`: summed over the keys, as in the paper.
 
     Numbers of a choice or grid are as far apart as their places among its values, sorted. So are those of a range, but
     its ends are at most 10 apart; without steps they are 10 apart, over the logarithm where the range is drawn so.
@@ -80,11 +80,6 @@ def measure_distance(space: Space, first: Config, second: Config) -> float:
     Raises:
         SpaceError: A configuration is not one of the space.
     """
-    return _add_up(_locate(space, first), _locate(space, second))
-
-
-def tabulate_distances(space: Space, configs: Sequence[Config]) -> Distance:
-    """Return `measure_distance` by the places of `configs`, having looked at each of them only once."""
     located = [_locate(space, config) for config in configs]
     return lambda first, second: _add_up(located[first], located[second])
 
@@ -133,11 +128,6 @@ def pack_by_key(keys: Sequence[Hashable], fits: Fits) -> list[list[int]]:
     for place, key in enumerate(keys):
         alike.setdefault(key, []).append(place)
     return _in_order(pack for places in alike.values() for pack in _fill_all(places, fits))
-
-
-def pack_singly(num: int) -> list[list[int]]:
-    """Leave every unit alone."""
-    return [[place] for place in range(num)]
 
 
 def pack_by_cost(units: Sequence[UnitCost], switch_s: float, examples_per_turn: int, fits: Fits) -> list[list[int]]:

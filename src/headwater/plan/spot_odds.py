@@ -29,8 +29,6 @@ TOO_LATE = 1e9
 """What it costs to miss the deadline."""
 AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """From so many steps on, a stretch of time with or without spot instances is told from shorter ones."""
-AGES_OF_TWO, AGES_OF_MORE = (0, 4, 32, 256), (0, 16)
-"""The same for two zones and for more, whose ages multiply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +74,6 @@ class SpotOdds:
     def find_place(self, zone: Zone) -> int:
         """Return at which of the states of its chain a zone is: there, by age, and then away, by age."""
         return _find_age(self.ages, int(zone.age_s / self.step_s)) + (0 if zone.is_available else len(self.ages))
-
-
-def choose_ages(num_zones: int) -> tuple[int, ...]:
-    """Return by which ages to tell stretches of time apart, in so many zones."""
-    return AGES if num_zones == 1 else AGES_OF_TWO if num_zones == 2 else AGES_OF_MORE
 
 
 class SpotPolicy:

@@ -11,29 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from headwater.plan.kind_shares import Contender, Goal, KindShares, share_kinds
 from headwater.plan.surface import Kind, Shape, Surface
 
-__all__ = [
-    "Bundle",
-    "Contender",
-    "DeviceSurfaces",
-    "Goal",
-    "KindShares",
-    "choose_slower",
-    "find_released",
-    "match_devices",
-    "measure_utilisation",
-    "note_idle",
-    "share_kinds",
-]
-
-LEAST_UTILISATION = 0.5
-"""What keeps less of a fast device busy than this has a slower one, where others wait."""
 MOST_COMPARED = 64
 """So many kinds of trials, the latest, tell how unlike two kinds of devices are."""
-RELEASE_S = 60.0
-"""A bundle whose devices were idle for so long is given back."""
 
 
 @dataclass(slots=True)
@@ -57,10 +38,6 @@ class DeviceSurfaces:
             return known[device]
         guesses = [value * self.compare(name, device) for name, value in known.items() if value < math.inf]
         return math.inf if not guesses else math.exp(sum(map(math.log, guesses)) / len(guesses))
-
-    def rate(self, device: str, kind: Kind, num_lanes: int) -> float:
-        """Return how many lanes go through an epoch there in a second; 0 where nobody knows."""
-        return num_lanes / self.time_epoch(device, kind, num_lanes)
 
     def compare(self, device: str, other: str) -> float:
         """Return how many times as long epochs take on another kind of device: the mean over what had both.
@@ -109,52 +86,3 @@ def match_devices(times: Sequence[Mapping[str, float]], kinds: Sequence[str], *,
         chosen[group] = free[kind].pop(0)
         del waiting[group]
     return [chosen[group] for group in range(len(times))]
-
-
-def choose_slower(
-    present: str, idle: Collection[str], rates: Mapping[str, float], utilisation: float, *, others_wait: bool
-) -> str | None:
-    """Return the kind of idle device that something goes to which does not use the one it has; None: it stays.
-
-    Hydro's rule, for a target and for surrogates: where others wait, and it keeps less than half of its device busy, it
-    has a slower one, the fastest of them.
-    """
-    if not others_wait or utilisation >= LEAST_UTILISATION:
-        return None
-    slower = [kind for kind in dict.fromkeys(idle) if 0 < rates.get(kind, 0.0) < rates.get(present, 0.0)]
-    return max(slower, key=lambda kind: rates[kind], default=None)
-
-
-def measure_utilisation(surface: Surface, kind: Kind, num_lanes: int) -> float:
-    """Return what share of a device a group uses: what it gets done, of the most that any number of lanes did.
-
-    Numbers of lanes are those of which steps were measured; 1 where nobody knows.
-    """
-    rates = {size: size / seconds for size, seconds in surface.steps.get(kind, {}).items()}
-    sizes = [size for size in rates if size >= num_lanes]
-    return rates[min(sizes)] / max(rates.values()) if sizes else 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
-    """Devices that come and go together, with what belongs to them: a node, or a GPU with its cores."""
-
-    name: str
-    devices: tuple[str, ...]
-    belongings: tuple[str, ...] = ()
-
-
-def note_idle(since_s: Mapping[str, float], idle: Collection[str], now_s: float) -> dict[str, float]:
-    """Return since when each device is idle, by what was known before and which are idle now."""
-    return {name: since_s.get(name, now_s) for name in sorted(idle)}
-
-
-def find_released(
-    bundles: Sequence[Bundle], since_s: Mapping[str, float], now_s: float, after_s: float = RELEASE_S
-) -> list[Bundle]:
-    """Return the bundles to give back: all their devices were idle for so long."""
-    return [
-        bundle
-        for bundle in bundles
-        if bundle.devices and all(now_s - since_s.get(name, now_s) >= after_s for name in bundle.devices)
-    ]

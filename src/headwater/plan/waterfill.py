@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from headwater.errors import PlanError
-from headwater.plan.speeds import Speeds
-
-LEVEL_STEPS = 60
-"""Halvings of the interval in which the water level lies: to the last digit of a float."""
 
 
 def share_statically(
@@ -40,25 +36,6 @@ def share_statically(
         rest = num_devices - _count_taken(shares, ideal, max_sharing)
         _hand_out(shares, seconds, rest, max_devices)
     return shares
-
-
-def find_level(seconds: Sequence[float], num_devices: int, speeds: Speeds) -> float:
-    """Return the time before which no schedule can end all trials, however often it moves them.
-
-    Water-filling: at this level the shares that bring each trial to its end in time fill the devices exactly. Speed
-    grows with the share along a concave curve, so no trial gains from having more now and less later.
-    """
-    longest = max(seconds, default=0.0)
-    if not longest:
-        return 0.0
-    curve = _trace_curve(speeds)
-    low, high = longest / curve[-1][1], sum(seconds)
-    if _need(seconds, low, curve) <= num_devices:
-        return low
-    for _ in range(LEVEL_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _need(seconds, middle, curve) <= num_devices else (middle, high)
-    return high
 
 
 def _weigh(
@@ -98,33 +75,3 @@ def _hand_out(shares: list[float], seconds: Sequence[float], rest: int, max_devi
 
 def _gain(seconds: float, share: float) -> float:
     return seconds / share - seconds / (share + 1)
-
-
-def _trace_curve(speeds: Speeds) -> list[tuple[float, float]]:
-    """Return corners of the least concave curve over what a share can do: pairs of share and speed, rising."""
-    points = [(1 / count, 1 / speeds.factor(1 / count)) for count in range(speeds.max_sharing, 1, -1)]
-    points += [(float(count), 1 / speeds.factor(count)) for count in range(1, speeds.most_devices + 1)]
-    hull = [(0.0, 0.0)]
-    for point in points:
-        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return [corner for place, corner in enumerate(hull) if place == 0 or corner[1] > hull[place - 1][1]]
-
-
-def _turns_up(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
-    before = (middle[1] - first[1]) * (last[0] - middle[0])
-    after = (last[1] - middle[1]) * (middle[0] - first[0])
-    return after >= before
-
-
-def _need(seconds: Sequence[float], level: float, curve: Sequence[tuple[float, float]]) -> float:
-    """Return the share of all trials together that brings each to its end at this level."""
-    return sum(_share_for(time / level, curve) for time in seconds)
-
-
-def _share_for(speed: float, curve: Sequence[tuple[float, float]]) -> float:
-    for (left, slow), (right, fast) in pairwise(curve):
-        if speed <= fast:
-            return left + (right - left) * (speed - slow) / (fast - slow)
-    return math.inf if speed > curve[-1][1] * (1 + 1e-12) else curve[-1][0]

@@ -188,47 +188,6 @@ def scale_schedule(kind: type[object] | str, options: Mapping[str, Any], groups:
     return scaled
 
 
-def rescale_for_batch(kind: type[Optimizer] | str, options: Mapping[str, Any], kappa: float) -> dict[str, Any]:
-    """Return an optimizer's settings for batches that are `kappa` times as large.
-
-    SGD: the learning rate grows as kappa (Goyal et al., 2017). Adam's kin and RMSprop, by the square-root rule (Malladi
-    et al., 2022): the rate grows as √kappa, 1 - beta as kappa, eps falls as 1/√kappa; decoupled decay grows as √kappa,
-    so that learning rate · decay grows as kappa, while coupled decay is part of the gradient and stays.
-
-    Raises:
-        CannotScaleError: No rule is known for this optimizer, or a beta would become negative.
-    """
-    name = _name_of(kind)
-    settings = {**_defaults_of(name), **options}
-    if kappa == 1:
-        return dict(options)
-    if name in _GRADIENT_KINDS:
-        return {**options, "lr": settings["lr"] * kappa}
-    if name == "Adagrad":
-        raise CannotScaleError("no rule for the batch size is known for Adagrad; keep it fixed, or use Adam")
-    root = kappa**0.5
-    scaled = {**options, "lr": settings["lr"] * root, "eps": settings["eps"] / root}
-    if name == "RMSprop":
-        return {**scaled, "alpha": _faster(settings["alpha"], kappa, "alpha")}
-    scaled["betas"] = tuple(_faster(beta, kappa, "betas") for beta in settings["betas"])
-    if _is_decoupled(name, options):
-        scaled["weight_decay"] = settings["weight_decay"] * root
-    return scaled
-
-
-def rescale_for_horizon(kind: type[Optimizer] | str, options: Mapping[str, Any], ratio: float) -> dict[str, Any]:
-    """Return an optimizer's settings for a training that has `ratio` times as many steps.
-
-    Learning rate · decay · steps stays constant, since weights are a running mean of updates over 1/(rate · decay)
-    steps, which should be the same share of the training (Wang and Aitchison, 2024). Coupled decay under the Adam
-    family is no such mean, but part of the loss, and stays.
-    """
-    name = _name_of(kind)
-    if ratio == 1 or not (name in _GRADIENT_KINDS or _is_decoupled(name, options)):
-        return dict(options)
-    return {**options, "weight_decay": {**_defaults_of(name), **options}["weight_decay"] / ratio}
-
-
 def _name_of(kind: type[Optimizer] | str) -> str:
     name = kind if isinstance(kind, str) else kind.__name__
     if name not in _KINDS or not (isinstance(kind, str) or getattr(torch.optim, name) is kind):
@@ -241,8 +200,7 @@ def _name_of(kind: type[Optimizer] | str) -> str:
 
 def _defaults_of(name: str) -> dict[str, Any]:
     parameters = inspect.signature(getattr(torch.optim, name)).parameters
-    wanted = (*_SCALED, "betas", "alpha")
-    return {key: parameters[key].default for key in wanted if key in parameters}
+    return {key: parameters[key].default for key in _SCALED if key in parameters}
 
 
 def _rate(kind: str, name: str, ratio: Ratio, depth: Depth | None) -> float:
@@ -302,14 +260,3 @@ def _for_groups(value: Any, groups: SplitGroups, factors: Sequence[float] | None
 
 def _is_decoupled(name: str, options: Mapping[str, Any]) -> bool:
     return name == "AdamW" or bool(options.get("decoupled_weight_decay", False))
-
-
-def _faster(beta: Any, kappa: float, key: str) -> Any:
-    """The beta of a running mean over 1/kappa as many steps."""
-    faster = 1 - kappa * (1 - beta)
-    if faster < 0:
-        raise CannotScaleError(
-            f"batches {kappa:g} times as large would need {key} below zero (now {beta}); the rule holds for batches up "
-            f"to {1 / (1 - beta):.3g} times as large"
-        )
-    return faster

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headwater.store.spans import read_spans
     from headwater.store.stages import find_running_stage, list_stages
     from headwater.store.state_files import StateFiles
-    from headwater.store.states import KEPT, find_states, has_states, place_states
+    from headwater.store.states import KEPT, find_states, place_states
     from headwater.store.store import Store, open_store
     from headwater.store.temporary import TemporaryFolder
     from headwater.store.values import ATTRIBUTE, DEVICES, Batch, Note, StudyInfo, Transition
@@ -38,7 +38,6 @@ __all__ = [
     "find_runner",
     "find_running_stage",
     "find_states",
-    "has_states",
     "is_on_network",
     "list_stages",
     "open_store",
@@ -74,7 +73,6 @@ if not TYPE_CHECKING:
             "find_runner": "leases",
             "find_running_stage": "stages",
             "find_states": "states",
-            "has_states": "states",
             "is_on_network": "folder",
             "list_stages": "stages",
             "open_store": "store",

@@ -155,11 +155,6 @@ def remove_states(place: StatesPlace) -> bool:
     return True
 
 
-def has_states(place: StatesPlace) -> bool:
-    """Tell whether a trial under way could go on from what lies there."""
-    return any(name[0].isdigit() for name in Folder(place.url).list_names())
-
-
 def _as_absolute(place: str | Path) -> str:
     """Return what names the same place from every directory."""
     text = str(place)

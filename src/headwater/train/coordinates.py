@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headwater.errors import LanesLeave
 from headwater.fuse.strategies import read_clock
-from headwater.scale.checks import mean_size, note_sizes
+from headwater.scale.output_sizes import mean_size, note_sizes
 from headwater.train.running import TrainingSetup, run_group
 from headwater.train.trial import Capture
 from headwater.trials import Decision, Lane, Outcome, Report, TrialGroup

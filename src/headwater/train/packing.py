@@ -152,11 +152,6 @@ class Pack(Generic[K, T]):
         return min((unit.progress for unit in self._units), default=0)
 
     @property
-    def seconds_loading(self) -> float:
-        """How long loading data has taken so far."""
-        return sum(source.seconds for source in self._sources.values())
-
-    @property
     def num_loaded(self) -> int:
         """How many examples were loaded so far."""
         return sum(source.num_loaded for source in self._sources.values())

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headwater.plan.spot import FleetState, Market, SpotRule, SpotState, SpotTask, choose_markets, follow_progress
-from headwater.plan.spot_odds import Prices, Zone
+from headwater.plan.spot_odds import AGES, Prices, Zone
 
 Decide: TypeAlias = Callable[[SpotTask, SpotState, Sequence[Zone]], tuple[Market, int]]
 """What to hold, and in which zone, given also what is seen of each zone."""
+
+
+AGES_OF_TWO, AGES_OF_MORE = (0, 4, 32, 256), (0, 16)
+"""The ages of two zones and of more, where the table of all zones has a state for each combination."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,11 @@ class SpotRun:
     num_lost: int
     """How often a spot instance was taken back."""
     on_demand_s: float
+
+
+def choose_ages(num_zones: int) -> tuple[int, ...]:
+    """Return by which ages to tell stretches of time apart, in so many zones."""
+    return AGES if num_zones == 1 else AGES_OF_TWO if num_zones == 2 else AGES_OF_MORE
 
 
 def keep_pace(step_s: float) -> Decide:

@@ -154,7 +154,7 @@ def _load_linprog() -> Any:  # Any: SciPy has no types
     except ImportError as error:
         raise PlanError(
             "the best shares of unlike devices are found with SciPy, which is not installed; "
-            "pip install 'headwater[serve]', or ask for shares that are not exact"
+            "pip install 'headwater[samplers]', or ask for shares that are not exact"
         ) from error
     return linprog
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from benchmarks.stage_policies import Stage, find_level, find_optimum, run_stage, share_by_batch
 
-from headwater.plan.allocation import Policy, Stage, run_stage
-from headwater.plan.optimum import find_optimum
+from headwater.plan.allocation import Policy
 from headwater.plan.speeds import Speeds
-from headwater.plan.waterfill import find_level
 
 SLICED = Stage(seconds=(4, 4, 12, 30), num_devices=5, speeds=Speeds(max_sharing=2, max_devices=5, is_sliced=True))
 LITERAL = replace(SLICED, speeds=Speeds(max_sharing=2, max_devices=5))
@@ -100,6 +99,26 @@ def test_static_shares_end_within_twice_the_mean_load_and_the_longest_shared_tri
 def test_no_trials_take_no_time() -> None:
     for policy in Policy:
         assert run_stage(Stage(seconds=(), num_devices=3), policy).seconds == 0
+
+
+def test_the_level_is_the_mean_load_where_nothing_limits_it() -> None:
+    assert find_level(SLICED.seconds, 5, Speeds(max_devices=5)) == pytest.approx(10)
+
+
+def test_the_level_is_the_longest_trial_where_devices_abound() -> None:
+    assert find_level([8, 1, 1], 100, Speeds(max_devices=4)) == pytest.approx(2)
+
+
+def test_sharing_that_gets_more_done_lowers_the_level() -> None:
+    alone, shared = (find_level([1.0] * 8, 2, Speeds(sharing=1.1, max_sharing=count)) for count in (1, 4))
+    assert alone == pytest.approx(4)
+    assert shared == pytest.approx(4 * 1.1**3 / 4)
+
+
+def test_by_batch_size_times_trials_each_kind_has_one_device_and_none_is_left_over() -> None:
+    assert share_by_batch([128, 512], [8, 8], 10) == [3, 7]
+    assert share_by_batch([32, 32, 64], [4, 4, 4], 8) == [2, 2, 4]
+    assert share_by_batch([128, 512], [8, 8], 1) == [1, 1]
 
 
 def draw_stage(rng: Random) -> Stage:

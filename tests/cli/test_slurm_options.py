@@ -1,15 +1,13 @@
-"""Options by which a study trains on workers that join."""
+"""Options by which a study trains on jobs of Slurm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.execute.joiners import end_worker, find_port, start_worker
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
-from headwater.execute.join_keys import have_key
 
 STUDY = """
 import headwater as hw
@@ -32,27 +30,14 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["run", "my_study.py", *arguments])
 
 
-def test_a_study_is_run_on_workers_that_join_where_it_was_told_to_listen(place: Path) -> None:
-    address = f"127.0.0.1:{find_port()}"
-    have_key(place / "key")
-    worker = start_worker(address, place / "key")
-    try:
-        result = call("--executor", "join", "--listen", address, "--key-file", str(place / "key"))
-        assert result.exit_code == 0, result.output
-        assert f"--join tcp://{address}" in result.output
-        assert worker.wait() == 0
-    finally:
-        end_worker(worker)
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--listen", "0.0.0.0:7700"], "join or slurm"),
-        (["--executor", "join", "--sbatch", "partition=gpu"], "--executor slurm"),
+        (["--listen", "0.0.0.0:7700"], "are for --executor slurm"),
+        (["--executor", "processes", "--sbatch", "partition=gpu"], "are for --executor slurm"),
         (["--executor", "slurm", "--sbatch", "partition"], "NAME=VALUE"),
-        (["--executor", "join", "--listen", "nowhere"], "tcp://lab-3:7700"),
-        (["--executor", "join", "--devices", "2"], "as many as workers join"),
+        (["--executor", "slurm", "--listen", "nowhere"], "must be HOST:PORT"),
+        (["--executor", "join"], "it must be one of"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], reason: str) -> None:
@@ -63,7 +48,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], reason
 
 def test_where_slurm_is_not_the_command_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place))
-    options = ["--sbatch", "partition=gpu", "--listen", "127.0.0.1:0", "--key-file", str(place / "key")]
+    options = ["--sbatch", "partition=gpu", "--listen", "127.0.0.1:0"]
     result = call("--executor", "slurm", *options)
     assert result.exit_code == 2
     assert "sbatch is not on this machine" in " ".join(result.output.split())

@@ -6,9 +6,9 @@ import sys
 from random import Random
 
 import pytest
+from benchmarks.kind_shares import Contender, Goal, KindShares, share_kinds
 
 from headwater.errors import PlanError
-from headwater.plan.kind_shares import Contender, Goal, KindShares, share_kinds
 
 PAIR = {"fast": 1, "slow": 1}
 
@@ -107,6 +107,6 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
 
 def test_where_scipy_is_missing_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(PlanError, match=r"pip install 'headwater\[serve\]'"):
+    with pytest.raises(PlanError, match=r"pip install 'headwater\[samplers\]'"):
         share_kinds(make_pair(1.0), PAIR)
     assert share_kinds(make_pair(1.0), PAIR, is_exact=False).value > 0
