@@ -20,6 +20,7 @@ from torch import Tensor
 
 from headwater.errors import TrialError
 from headwater.store.state_format import StateHeader, join_state, open_state, refusing_damage
+from headwater.torch_private import DisableTorchFunction
 from headwater.train.engines import LaneState
 
 _TYPES = {
@@ -41,7 +42,7 @@ def encode_state(state: LaneState, study: str, trial: int) -> bytes:
     Raises:
         MemoryError: There is not enough memory for that.
     """
-    with torch._C.DisableTorchFunction():  # copies of states are no lanes
+    with DisableTorchFunction():  # copies of states are no lanes
         tree, tensors = _take_apart(state)
         header = StateHeader(study=study, trial=trial, epoch=state.epoch, tree=tree)
         try:
