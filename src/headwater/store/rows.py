@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -84,6 +85,29 @@ def read_note(kind: object, text: object, number: object) -> Note:
     """The note that a row of its table holds."""
     about = None if number is None else read_whole("trial", number)
     return Note(kind=read_text("kind", kind), text=read_text("text", text), number=about)
+
+
+@dataclass(slots=True)
+class TrialNotes:
+    """The notes on one trial: remarks to read, and the attributes that its function set with `trial.note`.
+
+    Both kinds are rows of one table. Every reader of a trial's notes adds them here, so that all tell them apart alike.
+    """
+
+    remarks: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+    """The last value of each name."""
+
+    def add(self, note: Note) -> None:
+        """Take in a note that was written after all others.
+
+        Raises:
+            StoreError: An attribute is no JSON object.
+        """
+        if note.kind == ATTRIBUTE:
+            self.attributes |= read_mapping("attribute", note.text)
+        else:
+            self.remarks.append(note.text)
 
 
 def read_lease(row: Values) -> Runner:
@@ -241,6 +265,9 @@ def _read_trial(
     for _, name, text, spent in transitions:
         status, error = _read_status(name), None if text is None else read_text("error", text)
         seconds += read_time("seconds", spent)
+    found = TrialNotes()
+    for _, kind, text in notes:
+        found.add(read_note(kind, text, trial))
     return TrialRecord(
         number=trial,
         config=stored if decode is None else _decode_config(stored, decode),
@@ -250,15 +277,10 @@ def _read_trial(
             for _, epoch, metrics in reports
         ),
         error=error,
-        notes=tuple(read_text("note", text) for _, kind, text in notes if kind != ATTRIBUTE),
+        notes=tuple(found.remarks),
         seconds=seconds,
-        attributes=_join(read_mapping("attribute", text) for _, kind, text in notes if kind == ATTRIBUTE),
+        attributes=found.attributes,
     )
-
-
-def _join(attributes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:  # Any: JSON values
-    """Return what was noted last under each name."""
-    return {name: value for one in attributes for name, value in one.items()}
 
 
 def _read_status(name: object) -> Status:

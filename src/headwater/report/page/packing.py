@@ -100,6 +100,12 @@ def pack_notes(notes: Sequence[Note]) -> list[Json]:
     ]
 
 
+def pack_attributes(study: FollowedStudy) -> list[Json]:
+    """Return the attributes of each trial that has any, as its function set them with `trial.note`."""
+    noted = ((trial.number, trial.notes.attributes) for trial in study.trials.values())
+    return [{"number": number, "values": attributes} for number, attributes in noted if attributes]
+
+
 def pack_errors(study: FollowedStudy) -> list[Json]:
     """Return each traceback once, with the trials that failed by it or by one that differs in numbers alone."""
     alike: dict[str, dict[int, str]] = {}

@@ -11,6 +11,7 @@ from headwater.report.json_views import describe_trial
 from headwater.report.page.followed import Changes, FollowedStudy
 from headwater.report.page.packing import (
     count_statuses,
+    pack_attributes,
     pack_best,
     pack_curves,
     pack_errors,
@@ -75,7 +76,10 @@ class StudyPage:
         return make_plain({**patch, **self._pack_rest(changes)})
 
     def whole(self, *, all_metrics: bool = False) -> Json:
-        """Return everything as it was when it was last refreshed; of the metrics, the one that decides, or all."""
+        """Return everything as it was when it was last refreshed; of the metrics, the one that decides, or all.
+
+        With all metrics there are the attributes of trials too: a page that can ask for a trial gets them there.
+        """
         everything = Changes(
             starts=dict.fromkeys(self.followed.trials, 0),
             new=frozenset(self.followed.trials),
@@ -90,6 +94,7 @@ class StudyPage:
                 "head": self._head,
                 "trials": pack_trials(self.followed, everything, self.metrics if all_metrics else [metric]),
                 "errors": pack_errors(self.followed),
+                **({"attributes": pack_attributes(self.followed)} if all_metrics else {}),
                 "best": pack_best(self.followed),
                 **self._pack_rest(everything),
             }

@@ -25,6 +25,7 @@ export class Study {
     this.steps = []; // of the best
     this.notes = [];
     this.errors = [];
+    this.attributes = new Map(); // by trial; of a report, where nobody can be asked for a trial
     this.profiles = [];
     this.start = [];
     this.timeline = null;
@@ -43,6 +44,7 @@ export class Study {
     if (pack.timeline) this.timeline = takeTimeline(pack.timeline);
     if (pack.notes) this.notes = pack.notes.map((note) => ({ ...note, trials: unpack(note.trials) }));
     if (pack.errors) this.errors = pack.errors.map((one) => ({ ...one, trials: unpack(one.trials) }));
+    if (pack.attributes) this.attributes = new Map(pack.attributes.map((one) => [one.number, one.values]));
     for (const name of ["profiles", "start", "surrogate", "spending", "importance"]) if (pack[name]) this[name] = pack[name];
     this.ranked = null;
   }
