@@ -8,26 +8,13 @@ result = study.run(num_trials=100)
 print(result.best.config)
 ```
 
-Importing this package does not import torch; that happens when a study runs.
+Importing this package imports nothing else of it; torch is imported when a study runs.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from headwater.space import (
-    Space,
-    choice,
-    grid,
-    lograndint,
-    loguniform,
-    qloguniform,
-    quniform,
-    randint,
-    sample_from,
-    uniform,
-)
 
 if TYPE_CHECKING:
     from headwater.cloud.local_cluster import LocalCluster
@@ -37,6 +24,18 @@ if TYPE_CHECKING:
     from headwater.report.mirroring import OptunaMirror
     from headwater.report.mlflow_logging import MLflowCallback
     from headwater.report.tensorboard_logging import TensorBoardCallback
+    from headwater.space import (
+        Space,
+        choice,
+        grid,
+        lograndint,
+        loguniform,
+        qloguniform,
+        quniform,
+        randint,
+        sample_from,
+        uniform,
+    )
     from headwater.study import Study
     from headwater.together import run_together
     from headwater.train import Trial
@@ -97,6 +96,7 @@ _HOMES = {
     "Service": "headwater.execute",
     "Silence": "headwater.report",
     "SlurmExecutor": "headwater.execute",
+    "Space": "headwater.space",
     "Study": "headwater.study",
     "Surrogate": "headwater.trials",
     "TensorBoardCallback": "headwater.report.tensorboard_logging",
@@ -104,11 +104,20 @@ _HOMES = {
     "TrialRecord": "headwater.trials",
     "Unit": "headwater.packs",
     "UnitPack": "headwater.packs",
+    "choice": "headwater.space",
     "free": "headwater.packs",
+    "grid": "headwater.space",
     "lend_bubbles": "headwater.train.lending",
     "load": "headwater.packs",
+    "lograndint": "headwater.space",
+    "loguniform": "headwater.space",
     "pack": "headwater.packs",
+    "qloguniform": "headwater.space",
+    "quniform": "headwater.space",
+    "randint": "headwater.space",
     "run_together": "headwater.together",
+    "sample_from": "headwater.space",
+    "uniform": "headwater.space",
 }
 
 

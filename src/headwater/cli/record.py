@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """List the studies in the record."""
     with telling_errors():
-        from headwater.report import json_views
         from headwater.report.reading import find_state, read_result
-        from headwater.report.tables import studies_table
         from headwater.store import open_store
 
         with open_store(storage, create=False) as store:
@@ -52,8 +50,12 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption =
                 rows.append((info, result, find_state(store, info, result)))
                 damaged += [f"study {info.name!r}: {line}" for line in lines]
         if as_json:
+            from headwater.report import json_views
+
             print_json(json_views.list_studies(rows))
         else:
+            from headwater.report.tables import studies_table
+
             open_out().print(studies_table(rows))
         tell_damage(damaged)
 
