@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
     from headwater.report.mlflow_logging import MLflowCallback
+    from headwater.report.reading import load_study
     from headwater.report.tensorboard_logging import TensorBoardCallback
     from headwater.space import (
         Space,
@@ -69,6 +70,7 @@ __all__ = [
     "grid",
     "lend_bubbles",
     "load",
+    "load_study",
     "lograndint",
     "loguniform",
     "pack",
@@ -109,6 +111,7 @@ _HOMES = {
     "grid": "headwater.space",
     "lend_bubbles": "headwater.train.lending",
     "load": "headwater.packs",
+    "load_study": "headwater.report.reading",
     "lograndint": "headwater.space",
     "loguniform": "headwater.space",
     "pack": "headwater.packs",

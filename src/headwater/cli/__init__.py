@@ -1,4 +1,4 @@
-"""The command `headwater`: the only package that reads the environment and prints.
+"""The command `headwater`: the only package that prints.
 
 A verb's module is imported when the verb is used, and torch by `run` and `doctor` alone: other verbs answer at once.
 """

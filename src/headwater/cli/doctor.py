@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FAILED,
     JsonOption,
     StorageOption,
@@ -17,6 +16,7 @@ from headwater.cli.terminal import (
     print_json,
     telling_errors,
 )
+from headwater.settings import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from headwater.doctor import Check

@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from headwater.cli.service_options import ServerOption, TokenOption, open_service
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FoundStatesOption,
     JsonOption,
     StorageOption,
@@ -28,6 +27,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """List the studies in the record."""
     with telling_errors():
-        from headwater.report.reading import find_state, read_result
+        from headwater.report.reading import find_state, read_listed
         from headwater.store import open_store
 
         with open_store(storage, create=False) as store:
@@ -46,7 +46,7 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption =
             rows = []
             for info in studies:
                 lines: list[str] = []
-                result = read_result(store, info, storage, lines)
+                result = read_listed(store, info, storage, lines)
                 rows.append((info, result, find_state(store, info, result)))
                 damaged += [f"study {info.name!r}: {line}" for line in lines]
         if as_json:
@@ -113,7 +113,8 @@ def _show_trial(stored: StoredStudy, number: int, *, all_epochs: bool, as_json: 
     if as_json:
         print_json(describe_trial(record, stored.result))
     else:
-        open_out().print(trial_view(record, all_epochs=all_epochs), crop=False)
+        view = trial_view(record, all_epochs=all_epochs, is_over=stored.result.is_over)
+        open_out().print(view, crop=False)
 
 
 def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_json: bool) -> None:
@@ -180,9 +181,9 @@ def _show_best(
     if as_json:
         print_json(list_best(stored.result, count))
         return
-    open_out().print(best_table(stored.result, count))
     for name, text in describe_transfer(stored.result):
         open_out().print(f"[dim]{name}[/]", text)
+    open_out().print(best_table(stored.result, count))
 
 
 def _require_name(study: str | None) -> str:
