@@ -16,7 +16,8 @@ from headwater.store import ATTRIBUTE, Note, Store, StudyInfo, read_shown
 from headwater.store.checking import read_mapping, read_metrics, read_text, read_time, read_whole
 from headwater.store.following import Mark, Rows, read_news
 from headwater.store.rows import TrialNotes, read_note
-from headwater.trials import Report, Status, TrialRecord, average_replicas
+from headwater.trials import INFEASIBLE, Objective, Report, Status, TrialRecord, average_replicas
+from headwater.trials.front import Candidate, find_front
 
 NAN = math.nan
 
@@ -176,6 +177,19 @@ class FollowedStudy:
         """Return the trials that did not fail and have a finite value, best first, as the command ranks them."""
         sound = (trial.as_record() for trial in self.trials.values() if trial.status is not Status.FAILED)
         return [self.trials[record.number] for record in self.objective.rank(sound)]
+
+    def find_front(self) -> list[int]:
+        """Return the trials that no other beats in every metric of the study, by number."""
+        objectives = [
+            Objective(name, mode) for name, mode in ((self.info.metric, self.info.mode), *self.info.also.items())
+        ]
+        candidates = []
+        for trial in self.trials.values():
+            scores = tuple(one.score(trial.value(one.metric)) for one in objectives)
+            if trial.status is not Status.FAILED and INFEASIBLE not in scores:
+                last = {name: column[-1] for name, column in trial.values.items()}
+                candidates.append(Candidate(trial.number, scores, self.objective.violation(last)))
+        return find_front(candidates)
 
     def find_best(self) -> tuple[int, float] | None:
         """Return the best trial and its value; where none keeps to the constraints, the one that comes nearest."""

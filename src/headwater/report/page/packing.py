@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headwater.report.exporting import describe_error
 from headwater.report.page.columns import LACKING, pack_floats, pack_statuses, pack_values, pack_whole
 from headwater.report.page.followed import Changes, FollowedStudy, FollowedTrial
-from headwater.report.tables import flatten
 from headwater.report.timeline import Timeline
 from headwater.store import Note
 from headwater.trials import Span, SpanPurpose, Status
+from headwater.trials.flat_rows import describe_error, flatten
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 

@@ -4,6 +4,11 @@ const STATUSES = { r: "running", p: "paused", c: "completed", s: "stopped", f: "
 export const STATUS_ORDER = ["running", "paused", "completed", "stopped", "failed"];
 export const GLYPHS = { running: "▶", paused: "‖", completed: "✓", stopped: "■", failed: "✕" };
 
+export function statusWord(status, head) {
+  // A trial that a search left paused when it came to its end is never continued.
+  return status === "paused" && head.is_over ? "stopped early" : status;
+}
+
 const TYPES = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u2: Uint16Array, u1: Uint8Array };
 
 export function unpack(text) {
@@ -168,6 +173,11 @@ export class Study {
 
   get metric() {
     return this.head.metric;
+  }
+
+  get front() {
+    // The trials that no other beats in all metrics; null where there is one metric.
+    return this.head.front;
   }
 
   get sign() {

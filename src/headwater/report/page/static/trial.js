@@ -2,7 +2,7 @@
 import { h, short, panel, empty, copy, visible } from "./dom.js";
 import { num, seconds, cell, numbers, count } from "./numbers.js";
 import { Chart, labelled, bounds } from "./chart.js";
-import { epochAt, lastEpoch, wordOf, GLYPHS } from "./data.js";
+import { epochAt, lastEpoch, statusWord, wordOf, GLYPHS } from "./data.js";
 
 export function trialView(context, number) {
   const { study, source, step } = context;
@@ -55,7 +55,7 @@ export function trialView(context, number) {
         "div",
         { class: "tiles" },
         tile(short(study.metric, 30), num(study.value(trial)), trial.rank ? `rank ${trial.rank} of ${study.ranking().length}` : "not ranked"),
-        tile("status", `${GLYPHS[trial.status]} ${trial.status}`),
+        tile("status", `${GLYPHS[trial.status]} ${statusWord(trial.status, study.head)}`),
         tile("epochs", String(lastEpoch(trial)), study.head.max_epochs ? `of ${study.head.max_epochs}` : null),
         tile("time in training", seconds(trial.seconds)),
       ),
