@@ -96,6 +96,50 @@ def write_paid(path: Path) -> None:
             store.add_fact(store.study("plain").id, key, fact)
 
 
+def write_traded(path: Path) -> list[int]:
+    """A study of two metrics; return its front: low numbers have a high accuracy, and high ones a low loss."""
+    front = [0, 3, 6, 9]
+    with open_store(path) as store:
+        settings = {"num_trials": 12, "search": "random", "num_seeds": 1, "also": {"loss": "min"}}
+        study = store.create_study(StudyInfo(name="traded", metric="accuracy", mode="max", seed=0, settings=settings))
+        for number in range(12):
+            shown = {"lr": 0.1 * (number + 1)}
+            store.add_trials(study, [Lane(number=number, config={"codes": {}, "shown": shown}, seed=0)])
+            lost = 0.0 if number in front else 0.5
+            metrics = {"accuracy": 0.9 - 0.05 * number - lost, "loss": 2 - 0.1 * number + lost}
+            moves = (Transition(number=number, status=Status.COMPLETED, epoch=1, seconds=1.0),)
+            store.write(study, Batch(reports=(Report(number=number, epoch=1, metrics=metrics),), transitions=moves))
+    return front
+
+
+def write_transferred(path: Path) -> None:
+    """The plain study as the search of surrogates, whose target has reached more than any of them."""
+    write_plain(path, settings={"surrogate": "1/8 of the width (none below 32)"})
+    with open_store(path) as store:
+        settings = {
+            "num_trials": 1,
+            "num_seeds": 1,
+            "part_of": "plain",
+            "surrogate": "1/1 of the width (none below 32)",
+        }
+        info = StudyInfo(name="plain.target-21", metric="accuracy", mode="max", seed=1, settings=settings)
+        stage = store.create_study(info)
+        store.add_trials(stage, [Lane(number=0, config={"codes": {}, "shown": {"lr": 0.1}}, seed=0)])
+        reports = (Report(number=0, epoch=1, metrics={"accuracy": 0.9875}),)
+        moves = (Transition(number=0, status=Status.COMPLETED, epoch=1, seconds=1.0),)
+        store.write(stage, Batch(reports=reports, transitions=moves))
+        store.add_fact(store.study("plain").id, "target", "plain.target-21")
+
+
+def finish_search(path: Path, *, ended_early: str | None) -> None:
+    """Have the plain study leave trials 1 and 2 paused, as a search does that promotes others, and end its run."""
+    with open_store(path) as store:
+        study = store.study("plain").id
+        moves = tuple(Transition(number=number, status=Status.PAUSED, epoch=2) for number in (1, 2))
+        store.write(study, Batch(transitions=moves))
+        store.add_fact(study, "run", {"seconds": 1.0, "lane_steps": 9, "ended_early": ended_early})
+
+
 def write_hostile(path: Path) -> None:
     """A study of which every name and value tries to be something else."""
     name = f"{HOSTILE} {CONTROL}"

@@ -173,7 +173,9 @@ def test_several_metrics_are_recorded_resumed_and_printed(tmp_path: Path) -> Non
     front = result.front()
     assert len(front) > 1
     assert front == result.front(loss="min", latency="min")
-    assert str(result).splitlines()[2].split()[:4] == ["rank", "trial", "loss", "latency"]
+    lines = str(result).splitlines()
+    assert lines[1] == f"front of loss, latency: trials {', '.join(str(trial.number) for trial in front)}"
+    assert lines[3].split()[:4] == ["rank", "trial", "loss", "latency"]
     with pytest.raises(StudyError, match="further metrics"):
         hw.Study(weigh, space=study.space, metric="loss", search="nsga2", storage=study.storage, lanes=1).resume()
 

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from headwater import execute, store
+import headwater
+from headwater import execute, report, store, trials
 from headwater.late import load_late
 
 
-@pytest.mark.parametrize("package", [execute, store])
+@pytest.mark.parametrize("package", [headwater, execute, report, store, trials])
 def test_every_name_of_a_package_is_found_in_its_module(package: object) -> None:
     names = package.__all__  # type: ignore[attr-defined]
     assert names

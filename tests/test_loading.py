@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import StudyError
-from headwater.loading import Loaded, load_study
+from headwater.loading import Loaded, load_study_file
 from headwater.study import Study
 
 HEAD = """
@@ -41,7 +41,7 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def load(directory: Path, text: str, variable: str | None = None) -> Loaded:
     path = directory / "my_study.py"
     path.write_text(HEAD + text)
-    return load_study(path, variable)
+    return load_study_file(path, variable)
 
 
 def message_of(directory: Path, text: str, variable: str | None = None) -> str:
@@ -87,7 +87,7 @@ def test_the_file_finds_its_neighbours_and_sees_no_arguments_of_ours(tmp_path: P
 def test_no_name_of_a_file_hides_a_module(tmp_path: Path, name: str) -> None:
     before = sys.modules.get(Path(name).stem)
     (tmp_path / name).write_text(HEAD + "study = make()")
-    assert load_study(tmp_path / name).study.name == "first"
+    assert load_study_file(tmp_path / name).study.name == "first"
     assert sys.modules.get(Path(name).stem) is before or Path(name).stem == "no_suffix"
 
 
@@ -128,10 +128,10 @@ def test_a_syntax_error_is_shown_with_its_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_answered_with_those_there_are(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     with pytest.raises(StudyError, match=r"there is no file .*trian\.py; give the Python file .*train\.py"):
-        load_study(tmp_path / "trian.py")
+        load_study_file(tmp_path / "trian.py")
 
 
 def test_a_directory_is_answered_with_a_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     with pytest.raises(StudyError, match=r"is a directory; give the Python file .*train\.py"):
-        load_study(tmp_path)
+        load_study_file(tmp_path)

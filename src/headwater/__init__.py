@@ -8,26 +8,13 @@ result = study.run(num_trials=100)
 print(result.best.config)
 ```
 
-Importing this package does not import torch; that happens when a study runs.
+Importing this package imports nothing else of it; torch is imported when a study runs.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from headwater.space import (
-    Space,
-    choice,
-    grid,
-    lograndint,
-    loguniform,
-    qloguniform,
-    quniform,
-    randint,
-    sample_from,
-    uniform,
-)
 
 if TYPE_CHECKING:
     from headwater.cloud.local_cluster import LocalCluster
@@ -36,7 +23,20 @@ if TYPE_CHECKING:
     from headwater.report import Callback, Silence
     from headwater.report.mirroring import OptunaMirror
     from headwater.report.mlflow_logging import MLflowCallback
+    from headwater.report.reading import load_study
     from headwater.report.tensorboard_logging import TensorBoardCallback
+    from headwater.space import (
+        Space,
+        choice,
+        grid,
+        lograndint,
+        loguniform,
+        qloguniform,
+        quniform,
+        randint,
+        sample_from,
+        uniform,
+    )
     from headwater.study import Study
     from headwater.together import run_together
     from headwater.train import Trial
@@ -69,6 +69,7 @@ __all__ = [
     "grid",
     "lend_bubbles",
     "load",
+    "load_study",
     "lograndint",
     "loguniform",
     "pack",
@@ -95,6 +96,7 @@ _HOMES = {
     "Service": "headwater.execute",
     "Silence": "headwater.report",
     "SlurmExecutor": "headwater.execute",
+    "Space": "headwater.space",
     "Study": "headwater.study",
     "Surrogate": "headwater.trials",
     "TensorBoardCallback": "headwater.report.tensorboard_logging",
@@ -102,11 +104,21 @@ _HOMES = {
     "TrialRecord": "headwater.trials",
     "Unit": "headwater.packs",
     "UnitPack": "headwater.packs",
+    "choice": "headwater.space",
     "free": "headwater.packs",
+    "grid": "headwater.space",
     "lend_bubbles": "headwater.train.lending",
     "load": "headwater.packs",
+    "load_study": "headwater.report.reading",
+    "lograndint": "headwater.space",
+    "loguniform": "headwater.space",
     "pack": "headwater.packs",
+    "qloguniform": "headwater.space",
+    "quniform": "headwater.space",
+    "randint": "headwater.space",
     "run_together": "headwater.together",
+    "sample_from": "headwater.space",
+    "uniform": "headwater.space",
 }
 
 

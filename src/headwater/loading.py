@@ -28,7 +28,7 @@ class Loaded:
     num_trials: int | None
 
 
-def load_study(path: Path, variable: str | None = None) -> Loaded:
+def load_study_file(path: Path, variable: str | None = None) -> Loaded:
     """Load a file as Python loads a script, but for its `if __name__ == "__main__"` part, and find the study in it.
 
     A call of `run` in the file is not made: loading ends there, and that study with its number of trials is the answer.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from headwater.execute import (
 )
 from headwater.execute.choosing import find_workers_kind
 from headwater.interrupts import stopping_at_interrupt
+from headwater.report.record_views import StoredViews
 from headwater.search import Listed
 from headwater.space import Space
 from headwater.stage import OpenStudy, RunSettings, make_brief
@@ -61,20 +61,14 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
     with open_executor(study, limits, watcher) as (executor, plain):
         settings = replace(plain, earlier_s=earlier_s)
         run = _run_stages if has_stages else _run_search
-        return _with_reporter(run(study, limits, executor, settings, is_new=is_new), study.storage)
+        return _with_views(run(study, limits, executor, settings, is_new=is_new), study.storage)
 
 
-def _with_reporter(result: Result, storage: str | Path | None) -> Result:
-    """Let a result write the report of its study, where there is a record to read."""
+def _with_views(result: Result, storage: str | Path | None) -> Result:
+    """Let a result make reports and figures of its study, where there is a record to read."""
     if storage is None or str(storage) in MEMORY_NAMES:
         return result
-    return replace(result, reporter=partial(_write_report, str(storage), result.study))
-
-
-def _write_report(storage: str, study: str, path: Path) -> int:
-    from headwater.report.page.report_file import write_report  # seldom wanted, and not fast to import
-
-    return write_report(storage, study, path)
+    return replace(result, views=StoredViews(str(storage), result.study))
 
 
 def _take_max_epochs(study: Study) -> Study:

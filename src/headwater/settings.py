@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from numbers import Integral, Real
 from typing import Any
 
 from headwater.errors import StudyError
+
+DEFAULT_STORAGE = "headwater.db"
+STORAGE_VARIABLE = "HEADWATER_STORAGE"
+"""The environment variable that names the record, for the command and for Python alike."""
 
 LONGEST_NAME = 200
 """How many bytes the name of a study may have: files are called after it, and a file's name has at most 255."""
 
 LONGEST_SHOWN = 200
 """How many characters of a value a message shows."""
+
+
+def find_storage() -> str:
+    """Return the record that is meant where none is named: HEADWATER_STORAGE, or headwater.db in this directory."""
+    return os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
 
 
 def read_whole(name: str, value: object, least: int = 1, most: int | None = None, *, other: str = "") -> int:

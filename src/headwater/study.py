@@ -17,7 +17,16 @@ from headwater.report import Callback, Silence, Watcher, check_callbacks, choose
 from headwater.report.reading import show_storage
 from headwater.search import Build, ResultOrder, Searcher, check_search
 from headwater.search.building import check_constrained, check_several
-from headwater.settings import check_function, check_name, check_one_of, check_text, read_number, read_whole, set_whole
+from headwater.settings import (
+    check_function,
+    check_name,
+    check_one_of,
+    check_text,
+    find_storage,
+    read_number,
+    read_whole,
+    set_whole,
+)
 from headwater.space import Space, show_plain
 from headwater.space.meant import has_search, require_search
 from headwater.space.partial import adopt_shown, complete_config
@@ -27,7 +36,6 @@ from headwater.trials.html import write_facts, write_table
 if TYPE_CHECKING:
     from headwater.train.trial import Trial
 
-DEFAULT_STORAGE = "headwater.db"
 LARGEST_SEED = 2**32 - 1
 """What NumPy takes."""
 
@@ -65,8 +73,9 @@ class Study:
     order: str = "virtual"
     """In which order the search deals with results: "virtual", as if every epoch took equally long, for the same answer
     on any number of devices; or "arrival", as they come, so that nothing waits."""
-    storage: str | Path | None = DEFAULT_STORAGE
-    """Where the record goes: a path, a database URL, or None to keep it in memory."""
+    storage: str | Path | None = field(default_factory=find_storage)
+    """Where the record goes: a path, a database URL, or None to keep it in memory; by default what the variable
+    HEADWATER_STORAGE names, and headwater.db without it."""
     states: str | Path | None = None
     """Where the states of trials go: a folder, or a URL such as s3://bucket/folder; by default beside the file of the
     record, and for a record on a server in ./headwater.states. The record knows it from then on."""

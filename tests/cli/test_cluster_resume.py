@@ -16,7 +16,7 @@ from tests.execute.clusters import await_truth
 from tests.execute.lab import assert_same
 
 from headwater.cloud.local_cluster import list_local_nodes
-from headwater.loading import load_study
+from headwater.loading import load_study_file
 from headwater.report.reading import read_study
 from headwater.store import open_store
 from headwater.trials import Spending
@@ -111,5 +111,5 @@ def test_a_study_that_is_killed_on_its_nodes_goes_on_on_others(tmp_path: Path) -
     assert {stay["node"] for stay in spending["stays"]}.isdisjoint(stay.node for stay in before.stays)
     with open_store(tmp_path / "study.db", create=False) as store:
         result = read_study(store, name, "").result
-    plain = replace(load_study(tmp_path / "train.py", None).study, executor="inline", storage=None)
+    plain = replace(load_study_file(tmp_path / "train.py", None).study, executor="inline", storage=None)
     assert_same(result, plain.run(num_trials=6), tolerance=0.0)

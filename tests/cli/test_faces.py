@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.page_studies import HOSTILE, write_hostile, write_paid
+from tests.page_studies import HOSTILE, write_hostile, write_paid, write_traded
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
@@ -49,7 +49,7 @@ def test_a_report_with_a_hostile_name_stays_in_its_folder(tmp_path: Path) -> Non
     assert not set("<>/ \x07") & set(written.name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "front"])
 def test_a_figure_is_sound_svg_with_something_on_it(place: Path, kind: str) -> None:
     assert invoke("plot", "plain", kind, "-o", "figure.svg").exit_code == 0
     root = ElementTree.parse(place / "figure.svg").getroot()
@@ -58,7 +58,7 @@ def test_a_figure_is_sound_svg_with_something_on_it(place: Path, kind: str) -> N
     assert "nan" not in (place / "figure.svg").read_text().lower()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("importance", "nodes")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("importance", "nodes", "front")])
 def test_figures_of_a_hostile_study_are_sound_svg(tmp_path: Path, kind: str) -> None:
     write_hostile(tmp_path / "other.db")
     with open_store(tmp_path / "other.db", create=False) as store:
@@ -68,6 +68,25 @@ def test_figures_of_a_hostile_study_are_sound_svg(tmp_path: Path, kind: str) -> 
     root = ElementTree.parse("figure.svg").getroot()
     assert not [shape for shape in root.iter() if shape.tag.rpartition("}")[2] in ("img", "script")]
     assert any(HOSTILE[:10] in (shape.text or "") for shape in root.iter())
+
+
+def test_the_front_of_two_metrics_is_drawn(place: Path) -> None:
+    front = write_traded(place / "traded.db")
+    assert invoke("plot", "traded", "front", "--storage", "traded.db", "-o", "front.svg").exit_code == 0
+    shapes = [shape for shape in ElementTree.parse(place / "front.svg").iter() if shape.tag.endswith("circle")]
+    colours = [shape.get("fill") for shape in shapes]
+    assert len(shapes) == 12
+    assert colours.count(colours[-1]) == len(front)
+    asked = invoke("plot", "traded", "front", "--key", "loss", "--storage", "traded.db", "-o", "same.svg")
+    assert asked.exit_code == 0
+    assert (place / "same.svg").read_text() == (place / "front.svg").read_text()
+
+
+def test_a_front_of_one_metric_or_of_an_unknown_one_is_refused(place: Path) -> None:
+    write_traded(place / "traded.db")
+    assert "has one metric, and a front has several" in refuse("plot", "plain", "front")
+    told = refuse("plot", "traded", "front", "--key", "cost", "--storage", "traded.db")
+    assert "give --key with one of loss" in told
 
 
 def test_a_slice_is_over_the_key_that_was_asked_for(place: Path) -> None:

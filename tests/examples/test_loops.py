@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from headwater.loading import load_study
+from headwater.loading import load_study_file
 from headwater.study import Study
 from headwater.trials import Result, Status
 
@@ -66,7 +66,7 @@ def test_eight_lanes_equal_eight_trials(name: str, monkeypatch: pytest.MonkeyPat
 def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.setattr(sys, "argv", [*sys.argv])  # loading a file changes both
     monkeypatch.setattr(sys, "path", [*sys.path])
-    return load_study(LOOPS / f"{name}.py").study
+    return load_study_file(LOOPS / f"{name}.py").study
 
 
 def _double_data(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.loading import load_study
+from headwater.loading import load_study_file
 from headwater.trials import Result
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "packs.py"
@@ -31,7 +31,7 @@ def test_the_command_of_the_example_trains_a_pack() -> None:
 
 
 def test_trials_of_the_pack_equal_trials_alone() -> None:
-    study = replace(load_study(EXAMPLE).study, lanes=1, storage=None)
+    study = replace(load_study_file(EXAMPLE).study, lanes=1, storage=None)
     packed, alone = (replace(study, packing=packing).run(num_trials=5) for packing in ("cost", None))
     assert _numbers(packed) == _numbers(alone)
 

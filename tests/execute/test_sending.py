@@ -156,8 +156,8 @@ def test_a_file_that_was_loaded_for_its_study_is_not_run_again(tmp_path: Path) -
     )
     text = (
         "from functools import partial\n"
-        "from headwater.loading import load_study\n"
-        "loaded = load_study(Path('training.py'))\n"
+        "from headwater.loading import load_study_file\n"
+        "loaded = load_study_file(Path('training.py'))\n"
         "with open_caller(Path('.')) as call:\n"
         "    print(call(partial(loaded.study.train, None)))\n"
     )

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-from tests.page_studies import HOSTILE, write_plain
+from tests.page_studies import HOSTILE, finish_search, write_plain, write_traded, write_transferred
 from tests.serve.conftest import count_painted, open_view, serve
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.store import Batch, open_store
+from headwater.store import ATTRIBUTE, Batch, Note, open_store
 from headwater.trials import Report
 
 VIEWS = ("overview", "curves", "timeline", "parallel", "importance", "slices", "contour", "table", "lanes", "notes")
@@ -57,6 +57,58 @@ def test_a_study_that_pays_nothing_has_no_tab_of_costs(page: Page, plain_url: st
     tabs = [tab.get_attribute("data-view") for tab in page.query_selector_all(".tab")]
     assert "notes" in tabs
     assert not {"cost", "surrogate"} & set(tabs)
+
+
+def test_the_front_of_two_metrics_is_painted_and_listed(page: Page, tmp_path: Path) -> None:
+    front = write_traded(tmp_path / "traded.db")
+    with serve(tmp_path / "traded.db") as url:
+        open_view(page, url, "front")
+        (painted,) = count_painted(page, 1)
+        assert painted > 2_000
+        rows = [row.inner_text().split("\t") for row in page.query_selector_all(".view tbody tr")]
+        assert sorted(int(row[0]) for row in rows) == front
+        tiles = {one[0]: one[1] for one in (tile.inner_text().split("\n") for tile in page.query_selector_all(".tile"))}
+        assert tiles["front"] == "4 trials"
+        page.goto("about:blank")  # closed before its server is
+
+
+def test_the_target_leads_in_a_study_with_surrogates(page: Page, tmp_path: Path) -> None:
+    write_transferred(tmp_path / "wide.db")
+    with serve(tmp_path / "wide.db") as url:
+        page.goto(url)
+        row = page.wait_for_selector("tr[data-study=plain]")
+        assert row is not None
+        cells = [row.query_selector(f".at-{name}") for name in ("best", "trial")]
+        assert [cell.inner_text() for cell in cells if cell is not None] == ["0.9875", "target"]
+        open_view(page, url, "overview")
+        tiles = [tile.inner_text().split("\n") for tile in page.query_selector_all(".head .tile")]
+        assert tiles[0][:2] == ["target accuracy", "0.9875"]
+        assert tiles[1][0] == "best surrogate"
+        page.goto("about:blank")  # closed before its server is
+
+
+def test_trials_that_a_finished_search_left_are_stopped_early(page: Page, tmp_path: Path) -> None:
+    write_plain(tmp_path / "over.db")
+    finish_search(tmp_path / "over.db", ended_early=None)
+    with serve(tmp_path / "over.db") as url:
+        open_view(page, url, "table")
+        assert "2 stopped early" in page.inner_text(".head .status-words")
+        assert page.inner_text("tr[data-trial='2'] .status-paused").endswith("stopped early")
+        page.goto("about:blank")  # closed before its server is
+
+
+def test_attributes_of_a_trial_have_a_panel_of_their_own(page: Page, tmp_path: Path) -> None:
+    write_plain(tmp_path / "noted.db")
+    with open_store(tmp_path / "noted.db") as store:
+        store.write(1, Batch(notes=(Note(kind=ATTRIBUTE, text='{"parameters": 18}', number=3),)))
+    with serve(tmp_path / "noted.db") as url:
+        open_view(page, url, "trial/3")
+        panel = page.wait_for_selector("section:has(h2:text-is('Attributes'))")
+        assert panel is not None
+        assert "parameters\n18" in panel.inner_text()
+        open_view(page, url, "notes")
+        assert "parameters" not in page.inner_text(".view")
+        page.goto("about:blank")  # closed before its server is
 
 
 def test_the_first_page_lists_the_studies(page: Page, plain_url: str, plain: Path) -> None:

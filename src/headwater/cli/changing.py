@@ -9,7 +9,6 @@ import typer
 from rich.markup import escape
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FoundStatesOption,
     JsonOption,
     StorageOption,
@@ -19,6 +18,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE, check_name
 
 
 def remove(
@@ -61,7 +61,6 @@ def rename(
 ) -> None:
     """Call a study otherwise. Its stages are called after it; saved states stay where they are."""
     with telling_errors():
-        from headwater.settings import check_name
         from headwater.store import open_store, rename_study
 
         check_name(name)

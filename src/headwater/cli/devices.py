@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     JsonOption,
     StorageOption,
     find_running,
@@ -20,6 +19,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from headwater.store import Runner, Store, StudyInfo

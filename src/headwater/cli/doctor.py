@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FAILED,
     JsonOption,
     StorageOption,
@@ -21,6 +20,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.report.numbers import show_bytes
+from headwater.settings import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from headwater.doctor import Check

@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     StorageOption,
     StudyArgument,
     name_asker,
@@ -20,6 +19,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE
 
 
 def dashboard(
@@ -73,14 +73,15 @@ def report(
 def plot(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="The name of the study.")],
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="best, curves, timeline, nodes, parallel, importance or slice.")
+        str, typer.Argument(metavar="KIND", help="best, curves, timeline, nodes, parallel, importance, slice or front.")
     ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write: .svg, .png or .pdf; STUDY-KIND.svg else."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="For a slice: which hyperparameter; the first that varies else.")
+        str | None,
+        typer.Option(metavar="NAME", help="For a slice: the hyperparameter; for a front: the other metric."),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:

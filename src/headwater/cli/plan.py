@@ -9,13 +9,14 @@ import typer
 
 from headwater.cli.plan_sources import Asked, Sources, collect_sources, parse_dollars, parse_seconds, save_profile
 from headwater.cli.plan_tables import Outcome, describe, draw_tables, show_seconds
-from headwater.cli.terminal import STORAGE_VARIABLE, JsonOption, open_out, print_json, telling_errors
+from headwater.cli.terminal import JsonOption, open_out, print_json, telling_errors
 from headwater.cloud.spot_rule import tell_rule
 from headwater.errors import PlanError
 from headwater.plan.choice import MOST_STARTS, choose_plan, name_rent
 from headwater.plan.elastic import Limits, plan_fastest
 from headwater.plan.frontier import plan_exactly, trace_prices
 from headwater.plan.simulation import forecast
+from headwater.settings import STORAGE_VARIABLE
 
 CURVE_FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 """The price over the deadline is shown at these multiples of the fastest plan's time."""

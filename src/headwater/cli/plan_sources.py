@@ -142,9 +142,9 @@ def save_profile(profile: TimeProfile, path: Path) -> None:
 
 def _load(asked: Asked, file: Path) -> tuple[Study, int]:
     """Return the study as the options change it, and its number of trials."""
-    from headwater.loading import load_study
+    from headwater.loading import load_study_file
 
-    loaded = load_study(file, asked.study)
+    loaded = load_study_file(file, asked.study)
     options = {"search": asked.search, "max_epochs": asked.max_epochs, "storage": asked.storage}
     study = replace(loaded.study, **{key: value for key, value in options.items() if value is not None})  # type: ignore[arg-type] # settings of a study
     return study, study.count_trials(asked.trials or loaded.num_trials)

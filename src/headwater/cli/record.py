@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.markup import escape
 
 from headwater.cli.service_options import ServerOption, TokenOption, open_service
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FoundStatesOption,
     JsonOption,
     StorageOption,
@@ -28,34 +29,58 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
     from headwater.report.reading import StoredStudy
+    from headwater.store import StudyInfo
+    from headwater.store.quiet_file import RecordReader
+    from headwater.trials import Result
+
+    ListedStudy: TypeAlias = tuple[StudyInfo, Result, str]
 
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """List the studies in the record."""
     with telling_errors():
-        from headwater.report import json_views
-        from headwater.report.reading import find_state, read_result
-        from headwater.report.tables import studies_table
-        from headwater.store import open_store
-
-        with open_store(storage, create=False) as store:
-            damaged: list[str] = []
-            studies = store.studies(damaged)
-            rows = []
-            for info in studies:
-                lines: list[str] = []
-                result = read_result(store, info, storage, lines)
-                rows.append((info, result, find_state(store, info, result)))
-                damaged += [f"study {info.name!r}: {line}" for line in lines]
+        rows, damaged = _read_studies(storage)
         if as_json:
+            from headwater.report import json_views
+
             print_json(json_views.list_studies(rows))
         else:
+            from headwater.report.tables import studies_table
+
             open_out().print(studies_table(rows))
         tell_damage(damaged)
+
+
+def _read_studies(storage: str) -> tuple[list[ListedStudy], list[str]]:
+    """Read all studies with their states, and a line about each row that cannot be read."""
+    from headwater.store.quiet_file import open_quiet
+
+    quiet = open_quiet(storage)
+    if quiet is not None:
+        with quiet, suppress(sqlite3.Error):  # of a damaged file, about which open_store says more
+            return _list_rows(quiet, storage)
+    from headwater.store import open_store
+
+    with open_store(storage, create=False) as store:
+        return _list_rows(store, storage)
+
+
+def _list_rows(store: RecordReader, storage: str) -> tuple[list[ListedStudy], list[str]]:
+    from headwater.report.reading import find_state, read_listed
+
+    damaged: list[str] = []
+    rows = []
+    for info in store.studies(damaged):
+        lines: list[str] = []
+        result = read_listed(store, info, storage, lines)
+        rows.append((info, result, find_state(store, info, result)))
+        damaged += [f"study {info.name!r}: {line}" for line in lines]
+    return rows, damaged
 
 
 def show(  # noqa: PLR0913 - one parameter for each option
@@ -111,7 +136,8 @@ def _show_trial(stored: StoredStudy, number: int, *, all_epochs: bool, as_json: 
     if as_json:
         print_json(describe_trial(record, stored.result))
     else:
-        open_out().print(trial_view(record, all_epochs=all_epochs), crop=False)
+        view = trial_view(record, all_epochs=all_epochs, is_over=stored.result.is_over)
+        open_out().print(view, crop=False)
 
 
 def _show_timeline(study: str | None, storage: str, output: Path | None, *, as_json: bool) -> None:
@@ -178,9 +204,9 @@ def _show_best(
     if as_json:
         print_json(list_best(stored.result, count))
         return
-    open_out().print(best_table(stored.result, count))
     for name, text in describe_transfer(stored.result):
         open_out().print(f"[dim]{name}[/]", text)
+    open_out().print(best_table(stored.result, count))
 
 
 def _require_name(study: str | None) -> str:

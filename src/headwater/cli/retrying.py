@@ -9,7 +9,6 @@ import typer
 from headwater.cli.recorded_settings import as_recorded, override
 from headwater.cli.running import conclude, load, set_running, watch
 from headwater.cli.terminal import (
-    STORAGE_VARIABLE,
     DevicesOption,
     ExecutorOption,
     FileArgument,
@@ -19,6 +18,7 @@ from headwater.cli.terminal import (
     TimeBudgetOption,
     telling_errors,
 )
+from headwater.settings import STORAGE_VARIABLE
 
 if TYPE_CHECKING:
     from headwater.report.progress import RunWatcher

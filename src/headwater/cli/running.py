@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,11 +30,9 @@ from headwater.cli.service_options import ServerOption, TokenOption, open_servic
 from headwater.cli.slurm_options import ListenOption, SbatchOption, use_slurm
 from headwater.cli.study_stages import count_recorded
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     FAILED,
     INTERRUPTED,
     MEMORY_NAMES,
-    STORAGE_VARIABLE,
     AllocationOption,
     DevicesOption,
     ExecutorOption,
@@ -57,6 +54,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import AllTrialsFailedError, HeadwaterError, StudyError
+from headwater.settings import DEFAULT_STORAGE, STORAGE_VARIABLE, find_storage
 
 if TYPE_CHECKING:
     from headwater.loading import Loaded
@@ -255,10 +253,10 @@ def resume(  # noqa: PLR0913 - one parameter for each option
 
 def load(file: Path, study: str | None) -> Loaded:
     """Load the study that a file defines."""
-    from headwater.loading import load_study
+    from headwater.loading import load_study_file
 
     with open_err().status(f"loading {escape(str(file))}"):
-        return load_study(file, study)
+        return load_study_file(file, study)
 
 
 def set_running(
@@ -338,8 +336,7 @@ def conclude(result: Result, file: Path, *, as_json: bool) -> None:
 
 def _resume_command(file: Path, study: str | None, storage: str) -> str:
     """Write the command that goes on with this very study, of all that the record may have by then."""
-    usual = os.environ.get(STORAGE_VARIABLE, DEFAULT_STORAGE)
-    where = "" if storage == usual else f" --storage {shlex.quote(name_storage(storage))}"
+    where = "" if storage == find_storage() else f" --storage {shlex.quote(name_storage(storage))}"
     return f"headwater resume {shlex.quote(str(file))} --name {shlex.quote(study or 'NAME')}{where}"
 
 

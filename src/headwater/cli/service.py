@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from headwater.cli.service_options import RemoteStudyArgument, ServerOption, TokenOption, open_service
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     AllocationOption,
     FileArgument,
     JsonOption,
@@ -28,6 +27,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
+from headwater.settings import DEFAULT_STORAGE
 
 DEFAULT_PORT = 8700
 FIRST_UID = 60_000

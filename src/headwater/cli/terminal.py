@@ -1,6 +1,6 @@
 """What the verbs of the command share: options, consoles, the way errors are told.
 
-With `cli`, which is built on it, the only module that reads the environment and prints.
+With `cli`, which is built on it, the only module that prints.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from rich.text import Text
 
 from headwater.errors import HeadwaterError, StudyError
 from headwater.report.consoles import PlainConsole
+from headwater.settings import STORAGE_VARIABLE, find_storage
 
 if TYPE_CHECKING:
     from headwater.report.reading import StoredStudy
     from headwater.store import Runner, Store, StudyInfo
 
-DEFAULT_STORAGE = "headwater.db"
-STORAGE_VARIABLE = "HEADWATER_STORAGE"
 MEMORY_NAMES = ("memory", "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 """What a record that ends with its process is called."""
 PIPE_WIDTH = 160
@@ -167,8 +166,7 @@ def name_asker() -> str:
 
 def show_command(verb: str, study: str | None, storage: str) -> str:
     """Write the command line that does this to a study, or to a record; its storage only where that is not usual."""
-    usual = os.environ.get(STORAGE_VARIABLE, DEFAULT_STORAGE)
-    where = "" if storage == usual else f" --storage {shlex.quote(name_storage(storage))}"
+    where = "" if storage == find_storage() else f" --storage {shlex.quote(name_storage(storage))}"
     return f"headwater {verb}{'' if study is None else f' {shlex.quote(study)}'}{where}"
 
 

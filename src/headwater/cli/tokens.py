@@ -9,7 +9,6 @@ import typer
 from rich.markup import escape
 
 from headwater.cli.terminal import (
-    DEFAULT_STORAGE,
     JsonOption,
     StorageOption,
     name_storage,
@@ -19,7 +18,7 @@ from headwater.cli.terminal import (
     telling_errors,
 )
 from headwater.errors import StudyError
-from headwater.settings import check_one_of
+from headwater.settings import DEFAULT_STORAGE, check_one_of
 
 ACTIONS = ("create", "ls", "revoke")
 

@@ -79,10 +79,11 @@ class StudyLog:
         for text in remarks:
             self.tell(text)
 
-    def end(self) -> None:
-        """Say that it is over, with its figures."""
+    def end(self, ended_early: str | None) -> None:
+        """Record the figures of the run, and why it ended early; None where the search came to its end."""
         figures = {"seconds": self.progress.seconds, "lane_steps": self.progress.num_lane_steps}
-        self.recorder.add_fact("run", {**figures, "seconds_one_by_one": self.progress.seconds_alone})
+        end = {"seconds_one_by_one": self.progress.seconds_alone, "ended_early": ended_early}
+        self.recorder.add_fact("run", {**figures, **end})
 
     def close(self) -> None:
         """Let go of whoever watches, however the run ended; what is shown last is where it stands then."""

@@ -221,7 +221,7 @@ class StudyConductor:
         self._states.keep_unfinished()
         self._record_learnt(is_new=bool(self._flow.surface.epochs))
         self._devices.end()
-        self._log.end()
+        self._log.end(self.ended_early)
         self._setup.recorder.flush()
 
     def result(self, storage: str) -> Result:
@@ -231,6 +231,7 @@ class StudyConductor:
             profiles=tuple(self._waiting.grouper.profiles),
             device_gains=self._flow.gains,
             ended_early=self.ended_early,
+            is_over=self.ended_early is None,
             was_interrupted=self.ended_early is not None and self.ended_early == self.end.stop_reason,
         )
 

@@ -16,8 +16,8 @@ from headwater.errors import StudyError
 from headwater.execute.service import Json, Service
 from headwater.remote.bundling import find_source, find_variable, pack_files
 from headwater.remote.fetching import fetch_study
-from headwater.report.page.report_file import write_report
 from headwater.report.reading import read_study
+from headwater.report.record_views import StoredViews
 from headwater.space import Space
 from headwater.stage import load_best
 from headwater.store import Recorder, Store, find_states, open_store
@@ -136,7 +136,7 @@ def _fetch(study: Study, service: Service, name: str) -> Result:
     return replace(
         result,
         loader=partial(_load, study, kept, place, folder),
-        reporter=partial(write_report, str(record), name),
+        views=StoredViews(str(record), name),
     )
 
 

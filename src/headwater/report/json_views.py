@@ -58,6 +58,9 @@ def describe_study(study: StoredStudy) -> Json:
     info, result = study.info, study.result
     more = {
         "seconds": sum(trial.seconds for trial in result.trials),
+        "is_over": result.is_over,
+        "ended_early": result.ended_early,
+        "front": [trial.number for trial in result.front()] if result.also else None,
         "seed": info.seed,
         "settings": dict(info.settings),
         "space": info.space,
@@ -90,6 +93,7 @@ def _describe_info(info: StudyInfo, result: Result) -> Json:
         "num_trials": len(result.trials),
         "statuses": _count_statuses(result),
         "best": None if best is None else {"number": best.number, "value": result.objective.value_of(best)},
+        "target": None if result.target is None else {"value": result.target.value(result.metric)},
     }
 
 

@@ -19,14 +19,13 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from headwater.errors import StoreError, StudyError
 from headwater.report.callbacks import Callback
-from headwater.report.exporting import describe_error
 from headwater.report.pacing import LEAST_S, Pace
 from headwater.report.parameters import UNSOUND, Parameters, quietly
 from headwater.report.reading import make_strict, show_storage
-from headwater.report.tables import flatten
 from headwater.store import Store, StudyInfo
 from headwater.store.schema import VERSIONS
 from headwater.trials import Report, Result, Status, TrialRecord, average_replicas
+from headwater.trials.flat_rows import describe_error, flatten
 
 NUMBER, ORIGIN = "number", "headwater"
 """Attributes that tie an Optuna trial to ours, and an Optuna study to ours."""

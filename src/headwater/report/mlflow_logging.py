@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.report.callbacks import Callback
-from headwater.report.exporting import describe_error
 from headwater.report.pacing import LEAST_S, Pace
-from headwater.report.tables import flatten
 from headwater.store import Store, StudyInfo, read_shown
 from headwater.trials import Report, Result, Status, TrialRecord, average_replicas
+from headwater.trials.flat_rows import describe_error, flatten
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StoreError
+from headwater.report.record_views import StoredViews
+from headwater.settings import find_storage
 from headwater.space import Config
-from headwater.store import ATTRIBUTE, Note, Store, StudyInfo, find_runner, open_store, read_shown
+from headwater.store import ATTRIBUTE, Note, Runner, StudyInfo, read_shown
 from headwater.store.checking import read_real, read_text, read_whole
 from headwater.trials import (
     NODE_STAYS,
@@ -23,8 +27,13 @@ from headwater.trials import (
     Spending,
     StartCheck,
     Status,
+    TrialRecord,
     average_replicas,
 )
+
+if TYPE_CHECKING:
+    from headwater.store import Store
+    from headwater.store.quiet_file import RecordReader
 
 _PROFILE = "lanes: "
 
@@ -44,7 +53,7 @@ class StoredStudy:
     """What could not be read and is left out, a line each."""
 
 
-def read_result(store: Store, info: StudyInfo, storage: str, damaged: list[str] | None = None) -> Result:
+def read_result(store: RecordReader, info: StudyInfo, storage: str, damaged: list[str] | None = None) -> Result:
     """Read the trials of a study; `damaged` takes a line about each that cannot be read, which is left out."""
     trials = average_replicas(store.trials(info.id, read_shown, damaged), info.num_seeds)
     return Result(
@@ -59,10 +68,45 @@ def read_result(store: Store, info: StudyInfo, storage: str, damaged: list[str] 
     )
 
 
-def find_state(store: Store, info: StudyInfo, result: Result) -> str:
+def read_listed(store: RecordReader, info: StudyInfo, storage: str, damaged: list[str]) -> Result:
+    """Read the trials of a study and, where these are of surrogates, its target."""
+    result = read_result(store, info, storage, damaged)
+    if info.settings.get("surrogate") is None:
+        return result
+    _, target = read_target(store, store.facts(info.id, damaged).get("target"), storage, damaged)
+    return replace(result, target=target)
+
+
+def load_study(name: str | None = None, storage: str | Path | None = None) -> Result:
+    """Read the result of a study from its record, as far as the study has come, also while it runs.
+
+    Nothing runs: no trial, and no code from the record. Configurations are those that people can read: a value that
+    JSON cannot hold is its text.
+
+    Args:
+        name: What the record calls the study; by default the newest one.
+        storage: The record, a path or a database URL; by default what the variable HEADWATER_STORAGE names, and
+            headwater.db without it.
+
+    Raises:
+        StoreError: There is no such record or no such study, or it cannot be read.
+    """
+    from headwater.store import open_store
+
+    place = find_storage() if storage is None else str(storage)
+    with open_store(place, create=False) as store:
+        stored = read_study(store, name, place)
+    if stored.damaged:
+        more = f", and {len(stored.damaged) - 1} more rows" if len(stored.damaged) > 1 else ""
+        warnings.warn(f"the record is damaged: {stored.damaged[0]}{more}", stacklevel=2)
+    views = StoredViews(place, stored.info.name)
+    return replace(stored.result, profiles=tuple(stored.profiles.values()), views=views)
+
+
+def find_state(store: RecordReader, info: StudyInfo, result: Result) -> str:
     """Say where a study stands: running, killed, done, unfinished, or empty; unknown where its lease is damaged."""
     try:
-        runner = find_runner(store, info.id)
+        runner = store.read_lease(info.id)
     except StoreError:
         return "unknown"
     if runner is not None:
@@ -100,13 +144,15 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         result = replace(result, start=read_start(facts, damaged))
     if SPENDING in facts:
         result = replace(result, spending=read_spending(facts, damaged))
-    target_study = facts.get("target")
-    if target_study is not None and target_study not in [other.name for other in store.studies(damaged)]:
-        damaged.append(f"the target is left out: there is no study {target_study!r:.60}")
-        target_study = None
-    if target_study is not None:
-        ranked = read_result(store, store.study(target_study), storage, damaged).ranked
-        result = replace(result, target=ranked[0] if ranked else None)
+    target_study, target = read_target(store, facts.get("target"), storage, damaged)
+    run = facts.get("run")
+    is_running = any(trial.status is Status.RUNNING for trial in result.trials)
+    result = replace(
+        result,
+        target=target,
+        ended_early=read_ended_early(run),
+        is_over=is_search_over(run, is_running=is_running or _find_holder(store, info) is not None),
+    )
     return StoredStudy(
         info=info,
         result=result,
@@ -115,6 +161,41 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
         notes=tuple(note for note in store.notes(info.id, damaged) if note.kind != ATTRIBUTE),
         damaged=tuple(damaged),
     )
+
+
+def read_target(
+    store: RecordReader, name: object, storage: str, damaged: list[str]
+) -> tuple[str | None, TrialRecord | None]:
+    """Read the target of a study with surrogates: the study that trained it, by `name`, and the trial."""
+    if name is None:
+        return None, None
+    found = next((info for info in store.studies(damaged) if info.name == name), None)
+    if found is None:
+        damaged.append(f"the target is left out: there is no study {name!r:.60}")
+        return None, None
+    ranked = read_result(store, found, storage, damaged).ranked
+    return found.name, ranked[0] if ranked else None
+
+
+def read_ended_early(run: object) -> str | None:
+    """Return why the last run ended early, by the fact that it left; None where it did not, or did not say."""
+    reason = run.get("ended_early") if isinstance(run, Mapping) else None
+    return reason if isinstance(reason, str) else None
+
+
+def is_search_over(run: object, *, is_running: bool) -> bool:
+    """Tell whether a search came to its end, by the fact that its last run left: no trial will train again.
+
+    `is_running` is whether a process holds the study, or one of its trials is recorded as running.
+    """
+    return not is_running and isinstance(run, Mapping) and run.get("ended_early") is None
+
+
+def _find_holder(store: RecordReader, info: StudyInfo) -> Runner | None:
+    try:
+        return store.read_lease(info.id)
+    except StoreError:  # its lease is damaged, which find_state says
+        return None
 
 
 def read_start(facts: Mapping[str, Any], damaged: list[str]) -> StartCheck | None:  # Any: JSON values
@@ -143,6 +224,8 @@ def read_spending(facts: Mapping[str, Any], damaged: list[str]) -> Spending | No
 
 def read_best(name: str, storage: str, count: int) -> list[Config]:
     """Read the configurations of a study's best trials, as they can be shown."""
+    from headwater.store import open_store
+
     with open_store(storage, create=False) as store:
         ranked = read_result(store, store.study(name), storage).ranked
     if not ranked:

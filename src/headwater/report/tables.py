@@ -27,7 +27,8 @@ from headwater.report.spending_tables import describe_spending
 from headwater.space import Config, show_plain
 from headwater.store import StudyInfo
 from headwater.trials import DeviceGains, Profile, Report, Result, Status, TrialRecord
-from headwater.trials.records import count_statuses
+from headwater.trials.flat_rows import flatten
+from headwater.trials.records import count_statuses, show_status
 
 STYLES: Mapping[Status, str] = {
     Status.RUNNING: "cyan",
@@ -59,9 +60,13 @@ def best_table(result: Result, count: int = 10) -> RenderableType:
         *_config_columns(ranked, result.trials),
         *_constraint_column(result, ranked),
         Column("epochs", [str(trial.epochs) for trial in ranked]),
-        Column("status", [Text(trial.status, STYLES[trial.status]) for trial in ranked], is_text=True),
+        Column("status", [_show_status(trial, result.is_over) for trial in ranked], is_text=True),
     ]
     return TrialTable(columns)
+
+
+def _show_status(trial: TrialRecord, is_over: bool) -> Text:
+    return Text(show_status(trial.status, is_over=is_over), STYLES[trial.status])
 
 
 def describe_constraints(result: Result) -> Iterator[Text]:
@@ -80,7 +85,7 @@ def summary(result: Result, look: str | None) -> RenderableType:
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(style="dim")
     lines.add_column(overflow="fold")
-    lines.add_row("trials", show_statuses(result.trials))
+    lines.add_row("trials", show_statuses(result))
     for text in describe_constraints(result):
         lines.add_row("wanted", text)
     lines.add_row("time", _show_time(result))
@@ -120,13 +125,22 @@ def describe_transfer(result: Result) -> Iterator[tuple[str, Text]]:
         yield "start", Text(line)
 
 
-def trial_view(record: TrialRecord, *, all_epochs: bool = False) -> RenderableType:
+def describe_front(result: Result) -> Text:
+    """The trials that no other beats in all metrics of the study."""
+    numbers = [str(trial.number) for trial in result.front()]
+    more = f" and {len(numbers) - MOST_TRIALS} more" if len(numbers) > MOST_TRIALS else ""
+    listed = f"{', '.join(numbers[:MOST_TRIALS])}{more}" if numbers else "none yet"
+    return Text(f"{show_count(len(numbers), 'trial')} of {', '.join((result.metric, *result.also))}: {listed}")
+
+
+def trial_view(record: TrialRecord, *, all_epochs: bool = False, is_over: bool = False) -> RenderableType:
     """Everything about one trial: configuration, history, notes, and the whole traceback if it failed.
 
     Of a long history there are some epochs from the first to the last, and how many are left out; or all of it.
+    `is_over` is that of the result: a trial that its search left paused was stopped early.
     """
     head = Text.assemble(
-        (f"trial {record.number}", "bold"), "  ", (record.status, STYLES[record.status]),
+        (f"trial {record.number}", "bold"), "  ", _show_status(record, is_over),
         f"  {show_count(record.epochs, 'epoch')}, {show_seconds(record.seconds)}",
     )  # fmt: skip
     parts: list[RenderableType] = [head, "", _config_grid(record.config)]
@@ -160,16 +174,25 @@ def studies_table(studies: Sequence[tuple[StudyInfo, Result, str]]) -> Renderabl
     for info, result, state in studies:
         done = sum(trial.status is not Status.RUNNING for trial in result.trials)
         failed = sum(trial.status is Status.FAILED for trial in result.trials)
-        best = result.ranked[0] if result.ranked else None
         table.add_row(
             Text(info.name, style="bold"),
             Text(state, style=STATE_STYLES.get(state, "")),
             datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M"),
             f"{done}/{max(len(result.trials), info.settings.get('num_trials') or 0)}",
             Text(str(failed), style="red" if failed else "dim"),
-            Text(show_standing(info.metric, result.objective.value_of(best), best.number) if best else "none yet"),
+            show_best(result),
         )
     return table
+
+
+def show_best(result: Result) -> Text:
+    """The number that a study is about: the target's where there is one, else that of the best trial."""
+    best = result.ranked[0] if result.ranked else None
+    text = show_standing(result.metric, result.objective.value_of(best), best.number) if best else "none yet"
+    if result.target is None:
+        return Text(text)
+    target = f"{result.metric} {show_number(result.target.value(result.metric))} (target)"
+    return Text(target).append(f"; best surrogate {text}" if best else "", style="dim")
 
 
 def devices_table(devices: Sequence[Mapping[str, Any]]) -> RenderableType:  # Any: JSON values
@@ -227,23 +250,13 @@ def profile_line(profile: Profile, label: str = "") -> Text:
     return Text.assemble((f"{show_count(profile.num_lanes, 'lane')} in a group{whose}", "bold"), f": {profile.reason}")
 
 
-def show_statuses(trials: Sequence[TrialRecord]) -> Text:
+def show_statuses(result: Result) -> Text:
     """How many trials there are, and how many of each status."""
-    styles = {status.value: style for status, style in STYLES.items()}
-    text = Text(f"{len(trials)}")
-    for place, (status, count) in enumerate(count_statuses(trials).items()):
+    styles = {show_status(status, is_over=result.is_over): style for status, style in STYLES.items()}
+    text = Text(f"{len(result.trials)}")
+    for place, (status, count) in enumerate(count_statuses(result.trials, is_over=result.is_over).items()):
         text.append(": " if place == 0 else ", ").append(f"{count} {status}", style=styles.get(status, ""))
     return text
-
-
-def flatten(config: Config, parent: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON values
-    """Yield the values of a configuration by dotted key, readable."""
-    for key, value in config.items():
-        name = f"{parent}.{key}" if parent else key
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, name)
-        else:
-            yield name, show_plain(value)
 
 
 def _config_columns(ranked: Sequence[TrialRecord], trials: Sequence[TrialRecord]) -> list[Column]:

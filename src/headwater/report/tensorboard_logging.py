@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import StudyError
 from headwater.report.callbacks import Callback
-from headwater.report.tables import flatten
 from headwater.store import Store, StudyInfo
 from headwater.trials import Lane, Report, Status
+from headwater.trials.flat_rows import flatten
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event

@@ -15,7 +15,13 @@ from headwater.report.changes import MAX_CHANGES, gather_changes
 from headwater.report.numbers import show_count, show_seconds, show_standing
 from headwater.report.reading import StoredStudy
 from headwater.report.spending_tables import describe_spending, stages_table
-from headwater.report.tables import describe_constraints, describe_transfer, profile_table, show_statuses
+from headwater.report.tables import (
+    describe_constraints,
+    describe_front,
+    describe_transfer,
+    profile_table,
+    show_statuses,
+)
 from headwater.store import DEVICES, Note, StudyInfo
 from headwater.trials import Result
 
@@ -50,14 +56,19 @@ def _head(info: StudyInfo, result: Result) -> Table:
     grid.add_row("started", datetime.fromtimestamp(info.created).strftime("%Y-%m-%d %H:%M:%S"))
     goal = "largest" if info.mode == "max" else "smallest"
     grid.add_row("wanted", Text(f"the {goal} {info.metric}"))
+    for metric, mode in info.also.items():
+        grid.add_row("", Text(f"the {'largest' if mode == 'max' else 'smallest'} {metric}"))
     for text in describe_constraints(result):
         grid.add_row("", text)
-    grid.add_row("trials", show_statuses(result.trials))
-    if result.ranked:
-        best = result.ranked[0]
-        grid.add_row("best", Text(show_standing(info.metric, result.objective.value_of(best), best.number)))
     for name, text in describe_transfer(result):
         grid.add_row(name, text)
+    grid.add_row("trials", show_statuses(result))
+    if result.ranked:
+        best = result.ranked[0]
+        name = "best" if result.target is None else "best surrogate"
+        grid.add_row(name, Text(show_standing(info.metric, result.objective.value_of(best), best.number)))
+    if result.also:
+        grid.add_row("front", describe_front(result))
     if result.spending is not None:
         grid.add_row("nodes", describe_spending(result.spending))
     grid.add_row("time", Text(show_seconds(sum(trial.seconds for trial in result.trials)) + " in training"))

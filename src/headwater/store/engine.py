@@ -16,7 +16,7 @@ from functools import cache
 from hashlib import blake2b
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import (
     ClauseElement,
@@ -31,7 +31,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
@@ -39,6 +39,9 @@ from sqlalchemy.pool import NullPool, QueuePool
 from headwater.errors import StoreError
 from headwater.store.migration import migrate
 from headwater.store.schema import METADATA, SCHEMA_VERSION, SEQUENCE, VERSIONS
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 MEMORY_NAMES = (None, "memory:", ":memory:", "sqlite://", "sqlite:///:memory:")
 LOCK_TIMEOUT_S = 30.0
@@ -134,8 +137,11 @@ def insert_once(table: Table, engine: Engine) -> sqlite.Insert | postgresql.Inse
 
 
 def _insert_once(table: Table, dialect: str) -> sqlite.Insert | postgresql.Insert:
-    build = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return build(table).on_conflict_do_nothing()
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # not fast to import, and seldom wanted
+
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
 
 
 @cache

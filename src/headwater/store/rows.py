@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
-
-from sqlalchemy import Select, select
 
 from headwater.errors import StoreError
 from headwater.space import Config
@@ -21,10 +20,13 @@ from headwater.store.checking import (
 )
 from headwater.store.encoding import clean_text, encode_json, encode_numbers
 from headwater.store.runner import Runner
-from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import ATTRIBUTE, Note, StudyInfo, Transition
 from headwater.trials import MOST_SEEDS, Arrival, Lane, Report, Span, SpanPurpose, Status, TrialRecord
 
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+
+T = TypeVar("T")
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
 Rows = Iterable[Sequence[Any]]  # Any: the columns that select_trials names
@@ -84,6 +86,29 @@ def read_note(kind: object, text: object, number: object) -> Note:
     """The note that a row of its table holds."""
     about = None if number is None else read_whole("trial", number)
     return Note(kind=read_text("kind", kind), text=read_text("text", text), number=about)
+
+
+@dataclass(slots=True)
+class TrialNotes:
+    """The notes on one trial: remarks to read, and the attributes that its function set with `trial.note`.
+
+    Both kinds are rows of one table. Every reader of a trial's notes adds them here, so that all tell them apart alike.
+    """
+
+    remarks: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+    """The last value of each name."""
+
+    def add(self, note: Note) -> None:
+        """Take in a note that was written after all others.
+
+        Raises:
+            StoreError: An attribute is no JSON object.
+        """
+        if note.kind == ATTRIBUTE:
+            self.attributes |= read_mapping("attribute", note.text)
+        else:
+            self.remarks.append(note.text)
 
 
 def read_lease(row: Values) -> Runner:
@@ -183,6 +208,10 @@ def read_arrival(number: object, epoch: object, status: object) -> Arrival:
 
 def select_trials(study_id: int) -> list[Select[Any]]:  # Any: see Values
     """Ask for what `read_trials` puts together."""
+    from sqlalchemy import select  # not fast to import, and `quiet_file` does without
+
+    from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
+
     wanted = (
         (TRIALS, ("number", "config")),
         (REPORTS, ("number", "epoch", "metrics")),
@@ -241,6 +270,9 @@ def _read_trial(
     for _, name, text, spent in transitions:
         status, error = _read_status(name), None if text is None else read_text("error", text)
         seconds += read_time("seconds", spent)
+    found = TrialNotes()
+    for _, kind, text in notes:
+        found.add(read_note(kind, text, trial))
     return TrialRecord(
         number=trial,
         config=stored if decode is None else _decode_config(stored, decode),
@@ -250,15 +282,10 @@ def _read_trial(
             for _, epoch, metrics in reports
         ),
         error=error,
-        notes=tuple(read_text("note", text) for _, kind, text in notes if kind != ATTRIBUTE),
+        notes=tuple(found.remarks),
         seconds=seconds,
-        attributes=_join(read_mapping("attribute", text) for _, kind, text in notes if kind == ATTRIBUTE),
+        attributes=found.attributes,
     )
-
-
-def _join(attributes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:  # Any: JSON values
-    """Return what was noted last under each name."""
-    return {name: value for one in attributes for name, value in one.items()}
 
 
 def _read_status(name: object) -> Status:
@@ -273,3 +300,23 @@ def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JS
         return decode(stored)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(f"its configuration cannot be read ({type(error).__name__}: {error!s:.80})") from error
+
+
+def read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str] | None = None) -> list[T]:
+    """Return what rows hold; those that are not what they must be are left out, which `damaged` is told."""
+    sound = []
+    for what, read in reads:
+        try:
+            sound.append(read())
+        except StoreError as error:
+            if damaged is not None:
+                damaged.append(f"{what} is left out: {error}")
+    return sound
+
+
+def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored
+    """Return a stored configuration as it can be shown, for reading trials without their space."""
+    shown: Config = stored["shown"]
+    if not isinstance(shown, dict):
+        raise TypeError(f"it is {shown!r:.40}, where names and values belong")
+    return shown

@@ -1,49 +1,54 @@
 """The values that flow between stages: what to run, what was reported, what came of it."""
 
-from headwater.trials.constraints import Constraint, read_constraints
-from headwater.trials.deadline import Deadline
-from headwater.trials.device_pool import DevicePool, DeviceWish
-from headwater.trials.events import (
-    Ended,
-    Event,
-    Finding,
-    Foreseen,
-    GroupEvent,
-    Lost,
-    Measured,
-    Noted,
-    Reported,
-    Saved,
-    Spent,
-    Started,
-    Starting,
-    Stepped,
-)
-from headwater.trials.failures import Failure, read_failure
-from headwater.trials.learnt import ChosenWay, KindProfile, KindTimes, Learnt
-from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
-from headwater.trials.objective import INFEASIBLE, Objective
-from headwater.trials.parting import Question
-from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
-from headwater.trials.recipes import Recipe
-from headwater.trials.records import (
-    Arrival,
-    Decision,
-    Ending,
-    Lane,
-    Outcome,
-    Report,
-    Segment,
-    Status,
-    TrialGroup,
-    TrialRecord,
-)
-from headwater.trials.replicas import MOST_SEEDS, average_replicas, join_arrivals
-from headwater.trials.result import DeviceGains, Result
-from headwater.trials.spans import Span, SpanPurpose
-from headwater.trials.spending import NODE_STAYS, PRICES, SPENDING, NodeStay, Spending, StageSpending
-from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
-from headwater.trials.watching import PhaseWatcher, Pulse, Silence, Watcher
+from typing import TYPE_CHECKING
+
+from headwater.late import load_late
+
+if TYPE_CHECKING:
+    from headwater.trials.constraints import Constraint, read_constraints
+    from headwater.trials.deadline import Deadline
+    from headwater.trials.device_pool import DevicePool, DeviceWish
+    from headwater.trials.events import (
+        Ended,
+        Event,
+        Finding,
+        Foreseen,
+        GroupEvent,
+        Lost,
+        Measured,
+        Noted,
+        Reported,
+        Saved,
+        Spent,
+        Started,
+        Starting,
+        Stepped,
+    )
+    from headwater.trials.failures import Failure, read_failure
+    from headwater.trials.learnt import ChosenWay, KindProfile, KindTimes, Learnt
+    from headwater.trials.measurements import LoadingCost, Measurement, Profile, TrainingTime, UnitCost
+    from headwater.trials.objective import INFEASIBLE, Objective
+    from headwater.trials.parting import Question
+    from headwater.trials.placements import Brief, Device, Order, Placement, Purpose, StatesPlace
+    from headwater.trials.recipes import Recipe
+    from headwater.trials.records import (
+        Arrival,
+        Decision,
+        Ending,
+        Lane,
+        Outcome,
+        Report,
+        Segment,
+        Status,
+        TrialGroup,
+        TrialRecord,
+    )
+    from headwater.trials.replicas import MOST_SEEDS, average_replicas, join_arrivals
+    from headwater.trials.result import DeviceGains, Result
+    from headwater.trials.spans import Span, SpanPurpose
+    from headwater.trials.spending import NODE_STAYS, PRICES, SPENDING, NodeStay, Spending, StageSpending
+    from headwater.trials.surrogate import AUTO_SCALES, START, Drift, Slope, StartCheck, Surrogate, Trust
+    from headwater.trials.watching import PhaseWatcher, Pulse, Silence, Watcher
 
 __all__ = [
     "AUTO_SCALES",
@@ -121,3 +126,84 @@ __all__ = [
     "read_constraints",
     "read_failure",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_late(
+        __name__,
+        {
+            "AUTO_SCALES": "surrogate",
+            "INFEASIBLE": "objective",
+            "MOST_SEEDS": "replicas",
+            "NODE_STAYS": "spending",
+            "PRICES": "spending",
+            "SPENDING": "spending",
+            "START": "surrogate",
+            "Arrival": "records",
+            "Brief": "placements",
+            "ChosenWay": "learnt",
+            "Constraint": "constraints",
+            "Deadline": "deadline",
+            "Decision": "records",
+            "Device": "placements",
+            "DeviceGains": "result",
+            "DevicePool": "device_pool",
+            "DeviceWish": "device_pool",
+            "Drift": "surrogate",
+            "Ended": "events",
+            "Ending": "records",
+            "Event": "events",
+            "Failure": "failures",
+            "Finding": "events",
+            "Foreseen": "events",
+            "GroupEvent": "events",
+            "KindProfile": "learnt",
+            "KindTimes": "learnt",
+            "Lane": "records",
+            "Learnt": "learnt",
+            "LoadingCost": "measurements",
+            "Lost": "events",
+            "Measured": "events",
+            "Measurement": "measurements",
+            "NodeStay": "spending",
+            "Noted": "events",
+            "Objective": "objective",
+            "Order": "placements",
+            "Outcome": "records",
+            "PhaseWatcher": "watching",
+            "Placement": "placements",
+            "Profile": "measurements",
+            "Pulse": "watching",
+            "Purpose": "placements",
+            "Question": "parting",
+            "Recipe": "recipes",
+            "Report": "records",
+            "Reported": "events",
+            "Result": "result",
+            "Saved": "events",
+            "Segment": "records",
+            "Silence": "watching",
+            "Slope": "surrogate",
+            "Span": "spans",
+            "SpanPurpose": "spans",
+            "Spending": "spending",
+            "Spent": "events",
+            "StageSpending": "spending",
+            "StartCheck": "surrogate",
+            "Started": "events",
+            "Starting": "events",
+            "StatesPlace": "placements",
+            "Status": "records",
+            "Stepped": "events",
+            "Surrogate": "surrogate",
+            "TrainingTime": "measurements",
+            "TrialGroup": "records",
+            "TrialRecord": "records",
+            "Trust": "surrogate",
+            "UnitCost": "measurements",
+            "Watcher": "watching",
+            "average_replicas": "replicas",
+            "join_arrivals": "replicas",
+            "read_constraints": "constraints",
+            "read_failure": "failures",
+        },
+    )

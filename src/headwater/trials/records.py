@@ -145,12 +145,23 @@ NOT_BEGUN = "not begun"
 """What is said of trials that were opened, and have reported nothing."""
 
 
-def count_statuses(trials: Iterable[TrialRecord]) -> dict[str, int]:
+STOPPED_EARLY = "stopped early"
+"""Shown for a trial that its search left paused. The record still says "paused": a study with more trials may go on."""
+
+
+def show_status(status: Status, *, is_over: bool) -> str:
+    """Return a status as people read it; `is_over` says whether the search has come to its end."""
+    return STOPPED_EARLY if is_over and status is Status.PAUSED else status.value
+
+
+def count_statuses(trials: Iterable[TrialRecord], *, is_over: bool = False) -> dict[str, int]:
     """Return how many trials there are of each status, in the order of these, those that have not begun apart."""
     counts = Counter(
-        NOT_BEGUN if one.status is Status.RUNNING and not one.history else one.status.value for one in trials
+        NOT_BEGUN if one.status is Status.RUNNING and not one.history else show_status(one.status, is_over=is_over)
+        for one in trials
     )
-    return {name: counts[name] for name in (NOT_BEGUN, *Status) if counts[name]}
+    names = (NOT_BEGUN, *(show_status(status, is_over=is_over) for status in Status))
+    return {name: counts[name] for name in names if counts[name]}
 
 
 class Outcome(StrEnum):

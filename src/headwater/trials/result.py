@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import StudyError
 from headwater.trials.constraints import Constraint
 from headwater.trials.failures import read_failure
+from headwater.trials.flat_rows import to_records
+from headwater.trials.front import Candidate, find_front
 from headwater.trials.html import write_facts, write_table
 from headwater.trials.measurements import Profile
 from headwater.trials.objective import INFEASIBLE, Objective
@@ -17,6 +19,21 @@ from headwater.trials.records import Status, TrialRecord, count_statuses
 from headwater.trials.spending import Spending
 from headwater.trials.surrogate import StartCheck, Trust
 from headwater.trials.text_table import show_result
+
+if TYPE_CHECKING:
+    import pandas
+
+    from headwater.report.figures import Figure
+
+
+class RecordViews(Protocol):
+    """Views of a study that are made of its record."""
+
+    def write_report(self, path: Path) -> int:
+        """Write the study as one HTML file, and return its size in bytes."""
+
+    def draw(self, kind: str, key: str | None) -> Figure:
+        """Draw one of the figures that `headwater plot` draws."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +47,7 @@ class DeviceGains:
     """The last of the changes, and what it gained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
     """Every trial of a study, and which of them is best."""
 
@@ -49,6 +66,9 @@ class Result:
     """What trials must keep to."""
     ended_early: str | None = None
     """Why the run ended before its trials did; None where it did not."""
+    is_over: bool = False
+    """Whether the search came to its end: trials that are paused then will never train again, and are shown as stopped
+    early."""
     was_interrupted: bool = False
     """Whether that was somebody's wish, by Ctrl-C or `headwater stop`."""
     num_lane_steps: int = 0
@@ -72,10 +92,11 @@ class Result:
     """Where trials were of surrogates: what first steps showed before; None where that was not looked at."""
     loader: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     """Rebuilds the best trial's model."""
-    reporter: Callable[[Path], int] | None = field(default=None, compare=False, repr=False)
-    """Writes the record of the study as a page."""
+    views: RecordViews | None = field(default=None, compare=False, repr=False)
+    """Makes reports and figures of the record; None where the study was kept in memory."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """Show it on one screen: where the trials stand, and the best of them."""
         return show_result(self)
 
     @property
@@ -147,13 +168,41 @@ class Result:
         if any(mode not in ("min", "max") for mode in modes.values()):
             raise StudyError(f"front got {modes}; give each metric its mode, as in front(loss='min', accuracy='max')")
         objectives = [Objective(name, mode) for name, mode in modes.items()]
-        sound = [trial for trial in self.trials if trial.status is not Status.FAILED]
-        scored = [(trial, [one.score(trial.value(one.metric)) for one in objectives]) for trial in sound]
-        scored = [(trial, scores) for trial, scores in scored if INFEASIBLE not in scores]
-        broken = {trial.number: self.objective.violation(trial.metrics) for trial, _ in scored}
-        least = min(broken.values(), default=0.0)
-        scored = [(trial, scores) for trial, scores in scored if broken[trial.number] == least]
-        return tuple(trial for trial, scores in scored if not any(_beats(other, scores) for _, other in scored))
+        candidates = []
+        for trial in self.trials:
+            scores = tuple(one.score(trial.value(one.metric)) for one in objectives)
+            if trial.status is not Status.FAILED and INFEASIBLE not in scores:
+                candidates.append(Candidate(trial.number, scores, self.objective.violation(trial.metrics)))
+        chosen = set(find_front(candidates))
+        return tuple(trial for trial in self.trials if trial.number in chosen)
+
+    def to_dataframe(self, *, history: bool = False) -> pandas.DataFrame:
+        """Return the trials as a pandas.DataFrame, one row for each; with `history`, one row for each report.
+
+        The columns are those of `headwater export`: number, status, epochs, seconds, `config.` and each hyperparameter,
+        `metrics.` and each metric, `note.` and each attribute, error.
+
+        Raises:
+            StudyError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise StudyError("to_dataframe needs pandas; pip install 'headwater[pandas]'") from None
+        return pandas.DataFrame(to_records(self, history=history))
+
+    def plot(self, kind: str | None = None, *, key: str | None = None) -> Figure:
+        """Draw a figure of the study, which a notebook shows at the end of a cell; `save(path)` writes it into a file.
+
+        Args:
+            kind: One of those that `headwater plot` draws, such as "curves", "parallel" or "importance". By default
+                "front" for a study with several metrics, and "best" for any other.
+            key: Of a slice, the hyperparameter; of a front, the metric to compare with.
+
+        Raises:
+            StudyError: The study was kept in memory only, or there is no such figure, or nothing to draw yet.
+        """
+        return self._require_views("a figure").draw(kind or ("front" if self.also else "best"), key)
 
     def load_best_model(self) -> Any:  # Any: the user's own torch.nn.Module, or a list of them
         """Return the best trial's trained model, an ordinary PyTorch module in evaluation mode.
@@ -178,19 +227,24 @@ class Result:
         Raises:
             StudyError: The study was kept in memory only, or the file cannot be written.
         """
-        if self.reporter is None:
+        self._require_views("a report").write_report(Path(path))
+
+    def _require_views(self, what: str) -> RecordViews:
+        if self.views is None:
             raise StudyError(
-                f"study {self.study!r} has no record that a report can be made of; run it with a storage, such as "
-                "storage='headwater.db', or read one that has by `headwater report`"
+                f"study {self.study!r} has no record that {what} can be made of; run it with a storage, such as "
+                "storage='headwater.db', or load one that has by headwater.load_study"
             )
-        self.reporter(Path(path))
+        return self.views
 
     def _repr_html_(self) -> str:
         """Show it in a notebook: where the trials stand, and the best of them."""
-        stand = ", ".join(f"{count} {status}" for status, count in count_statuses(self.trials).items()) or "none"
-        facts: dict[str, object] = {"wanted": f"{self.mode} {self.metric}", "trials": stand}
+        counts = count_statuses(self.trials, is_over=self.is_over)
+        stand = ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"
+        facts: dict[str, object] = {"wanted": f"{self.mode} {self.metric}"}
         if self.target is not None:
             facts["target"] = self.target.value(self.metric)
+        facts["trials"] = stand
         best = self.ranked[:5]
         keys = list(dict.fromkeys(key for trial in best for key in trial.config))
         value_of = self.objective.value_of
@@ -202,8 +256,3 @@ class Result:
         """How many times faster this run was than training its trials one by one."""
         seconds = self.seconds_busy or self.seconds
         return None if self.seconds_one_by_one is None or not seconds else self.seconds_one_by_one / seconds
-
-
-def _beats(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Tell whether the first is as good in everything, and better in something; small scores are good."""
-    return all(one <= other for one, other in zip(first, second, strict=True)) and list(first) != list(second)

@@ -13,8 +13,9 @@ from tests.page_studies import write_hostile, write_plain
 
 from headwater.report.page.best_curve import BestCurve, follow_best
 from headwater.report.page.followed import FollowedStudy
+from headwater.report.page.study_page import StudyPage
 from headwater.report.reading import read_result, read_study
-from headwater.store import Batch, StudyInfo, Transition, open_store, read_shown
+from headwater.store import ATTRIBUTE, Batch, Note, StudyInfo, Transition, open_store, read_shown
 from headwater.trials import Lane, Report, Status
 
 
@@ -36,6 +37,7 @@ def assert_as_recorded(study: FollowedStudy, path: Path) -> None:
             recorded.error,
             recorded.epochs,
         )
+        assert (followed.notes, followed.attributes) == (recorded.notes, recorded.attributes)
         for report, other in zip(followed.history, recorded.history, strict=True):
             assert all(same(report.metrics[name], value) for name, value in other.metrics.items())
     best = study.best.best
@@ -51,6 +53,41 @@ def test_a_study_is_read_as_the_record_has_it(tmp_path: Path, write: object) -> 
         study.refresh()
         assert_as_recorded(study, path)
         assert study.num_damaged == 0
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_attributes_of_a_trial_are_no_notes(tmp_path: Path, num_seeds: int) -> None:
+    path = tmp_path / "record.db"
+    with open_store(path) as writer, open_store(path, create=False) as reader:
+        info = StudyInfo(name="s", metric="loss", mode="min", seed=0, settings={"num_seeds": num_seeds})
+        page = StudyPage(reader, replace(info, id=writer.create_study(info)))
+        writer.add_trials(1, [Lane(number=n, config={"codes": {}, "shown": {}}, seed=0) for n in range(num_seeds)])
+        for number in range(num_seeds):
+            notes = (
+                Note(kind=ATTRIBUTE, text='{"parameters": 18, "kind": "small"}', number=number),
+                Note(kind="lanes", text="trained apart", number=number),
+                Note(kind=ATTRIBUTE, text='{"kind": "large"}', number=number),
+            )
+            writer.write(1, Batch(reports=(Report(number=number, epoch=1, metrics={"loss": 1.0}),), notes=notes))
+        page.refresh()
+        assert_as_recorded(page.followed, path)
+    trial = page.trial(0)
+    assert trial is not None
+    assert (trial["attributes"], trial["notes"]) == ({"parameters": 18, "kind": "large"}, ["trained apart"])
+    report = page.whole(all_metrics=True)
+    assert [note["text"] for note in report["notes"]] == ["trained apart"]
+    assert report["attributes"] == [{"number": 0, "values": {"parameters": 18, "kind": "large"}}]
+
+
+def test_an_attribute_that_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    write_plain(path)
+    with open_store(path) as store:
+        store.write(1, Batch(notes=(Note(kind=ATTRIBUTE, text="no JSON", number=1),)))
+        study = FollowedStudy(store, store.study())
+        study.refresh()
+    assert study.num_damaged == 1
+    assert study.trials[1].notes.attributes == {}
 
 
 @pytest.mark.parametrize(

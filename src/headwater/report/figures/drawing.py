@@ -16,11 +16,13 @@ from headwater.report.numbers import show_cell
 from headwater.report.page.followed import FollowedStudy, FollowedTrial
 from headwater.report.page.importance import measure_importance
 from headwater.report.reading import read_study
-from headwater.report.tables import flatten
 from headwater.report.timeline import Timeline
 from headwater.report.timeline_drawing import draw_timeline
 from headwater.store import Store, open_store, read_spans
+from headwater.trials import Status
+from headwater.trials.flat_rows import flatten
 
+RAMP_LOW = ramp(0.3)
 MOST_WORDS = 24
 """A hyperparameter that takes more values than these, and no numbers, has no axis."""
 
@@ -41,7 +43,10 @@ class Drawn:
 
 
 def draw_figure(storage: str, name: str | None, kind: str, key: str | None = None) -> str:
-    """Draw one of KINDS as SVG; a slice is over the hyperparameter `key`, or over the first that varies.
+    """Draw one of KINDS as SVG.
+
+    A slice is over the hyperparameter `key`, or over the first that varies; a front is of the study's first metric and
+    of the metric `key`, or of the second.
 
     Raises:
         StudyError: There is no such figure, or nothing to draw.
@@ -126,6 +131,34 @@ def _draw_slice(drawn: Drawn) -> str:
             edge = f' stroke="{INK}" stroke-width="2"' if trial is ranked[0] else ""
             shapes.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="{5 if edge else 3}" fill="{fill}"{edge}/>')
     return frame.draw(shapes)
+
+
+def _draw_front(drawn: Drawn) -> str:
+    info = drawn.study.info
+    if not info.also:
+        raise StudyError(
+            f"study {info.name!r} has one metric, and a front has several; draw best, curves or slice instead"
+        )
+    other = drawn.key or next(iter(info.also))
+    if other not in info.also:
+        raise StudyError(f"{other!r} is no further metric of the study; give --key with one of {', '.join(info.also)}")
+    sound = [trial for trial in drawn.study.trials.values() if trial.status is not Status.FAILED]
+    points = [(trial.number, trial.value(info.metric), trial.value(other)) for trial in sound]
+    points = [point for point in points if math.isfinite(point[1]) and math.isfinite(point[2])]
+    drawn.require(points, f"finite {info.metric} and {other}")
+    chosen = set(drawn.study.find_front())
+    x = Axis.over(info.metric, [point[1] for point in points])
+    frame = Frame(x=x, y=Axis.over(other, [point[2] for point in points]), title=f"{info.name}: front")
+
+    def dot(point: tuple[int, float, float], radius: float, colour: str) -> str:
+        left, top = frame.at(*point[1:])
+        return f'<circle cx="{left:.1f}" cy="{top:.1f}" r="{radius}" fill="{colour}"/>'
+
+    front = sorted((point for point in points if point[0] in chosen), key=lambda point: point[1:])
+    # Of more than two metrics, the front is no line in the plane of two.
+    line = [frame.path([point[1:] for point in front], BLUE, 1)] if len(info.also) == 1 and len(front) > 1 else []
+    others = (dot(point, 3, RAMP_LOW) for point in points if point[0] not in chosen)
+    return frame.draw([*others, *line, *(dot(point, 4.5, INK) for point in front)])
 
 
 def _draw_parallel(drawn: Drawn) -> str:
@@ -221,6 +254,7 @@ KINDS: Mapping[str, Callable[[Drawn], str]] = MappingProxyType(
         "parallel": _draw_parallel,
         "importance": _draw_importance,
         "slice": _draw_slice,
+        "front": _draw_front,
     }
 )
 """What can be drawn, by name."""

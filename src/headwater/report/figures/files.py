@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,28 @@ from headwater.errors import StudyError
 FORMATS = ("svg", "png", "pdf")
 SCALE = 2.0
 """A PNG has so many pixels for each of the figure's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure as SVG. A notebook shows it where it stands at the end of a cell."""
+
+    svg: str
+    title: str
+
+    def save(self, path: str | Path) -> None:
+        """Write it into a file: .svg, or .png and .pdf where CairoSVG is installed.
+
+        Raises:
+            StudyError: The file is named otherwise, or cannot be written.
+        """
+        write_figure(self.svg, Path(path))
+
+    def __repr__(self) -> str:
+        return f"Figure({self.title!r}); show it in a notebook, or write it with .save('figure.svg')"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 def check_path(path: Path) -> str:
@@ -41,5 +64,5 @@ def write_figure(drawing: str, path: Path) -> int:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise StudyError(f"{path} cannot be written: {error.strerror}; give another path with --output") from error
+        raise StudyError(f"{path} cannot be written: {error.strerror}; give another path") from error
     return len(data)

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from headwater.errors import StoreError
 from headwater.report.page.best_curve import BestCurve, follow_best
-from headwater.store import Note, Store, StudyInfo, read_shown
+from headwater.store import ATTRIBUTE, Note, Store, StudyInfo, read_shown
 from headwater.store.checking import read_mapping, read_metrics, read_text, read_time, read_whole
 from headwater.store.following import Mark, Rows, read_news
-from headwater.store.rows import read_note
-from headwater.trials import Report, Status, TrialRecord, average_replicas
+from headwater.store.rows import TrialNotes, read_note
+from headwater.trials import INFEASIBLE, Objective, Report, Status, TrialRecord, average_replicas
+from headwater.trials.front import Candidate, find_front
 
 NAN = math.nan
 
@@ -44,7 +45,7 @@ class FollowedTrial:
     values: dict[str, list[float]] = field(default_factory=dict)
     """By metric, one for each of the epochs; NaN where it was not reported."""
     moves: list[Move] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: TrialNotes = field(default_factory=TrialNotes)
 
     def hear(self, epoch: int, metrics: Mapping[str, float], time: float) -> int | None:
         """Take in a report, and return at which place it is; None if it was heard before."""
@@ -101,8 +102,9 @@ class FollowedTrial:
             status=self.status,
             history=history,
             error=self.error,
-            notes=tuple(self.notes),
+            notes=tuple(self.notes.remarks),
             seconds=self.seconds,
+            attributes=self.notes.attributes,
         )
 
 
@@ -128,6 +130,7 @@ class FollowedStudy:
     def __init__(self, store: Store, info: StudyInfo) -> None:
         self.info = info
         self.notes: list[Note] = []
+        """Remarks on trials and on the whole study, without the attributes of trials."""
         self.trials: dict[int, FollowedTrial] = {}
         self.metrics: dict[str, None] = {info.metric: None}
         """The names of all that trials reported, the metric that decides first."""
@@ -174,6 +177,19 @@ class FollowedStudy:
         """Return the trials that did not fail and have a finite value, best first, as the command ranks them."""
         sound = (trial.as_record() for trial in self.trials.values() if trial.status is not Status.FAILED)
         return [self.trials[record.number] for record in self.objective.rank(sound)]
+
+    def find_front(self) -> list[int]:
+        """Return the trials that no other beats in every metric of the study, by number."""
+        objectives = [
+            Objective(name, mode) for name, mode in ((self.info.metric, self.info.mode), *self.info.also.items())
+        ]
+        candidates = []
+        for trial in self.trials.values():
+            scores = tuple(one.score(trial.value(one.metric)) for one in objectives)
+            if trial.status is not Status.FAILED and INFEASIBLE not in scores:
+                last = {name: column[-1] for name, column in trial.values.items()}
+                candidates.append(Candidate(trial.number, scores, self.objective.violation(last)))
+        return find_front(candidates)
 
     def find_best(self) -> tuple[int, float] | None:
         """Return the best trial and its value; where none keeps to the constraints, the one that comes nearest."""
@@ -257,12 +273,13 @@ class FollowedStudy:
         for row in rows:
             try:
                 note = read_note(*row[:3])
+                if note.number is not None and note.number in held:
+                    held[note.number].notes.add(note)
             except StoreError:
                 self.num_damaged += 1
                 continue
-            self.notes.append(note)
-            if note.number is not None and note.number in held:
-                held[note.number].notes.append(note.text)
+            if note.kind != ATTRIBUTE:
+                self.notes.append(note)
         return bool(rows)
 
     def _follow_best(self, heard: Sequence[tuple[float, int, float]], failed: Sequence[int]) -> None:
@@ -302,7 +319,8 @@ def _join(replicas: Sequence[FollowedTrial], num_seeds: int) -> FollowedTrial:
     for report in record.history:
         joined.hear(report.epoch, report.metrics, max(times[report.epoch] for times in when))
     joined.status, joined.seconds = record.status, record.seconds
-    joined.error, joined.notes = record.error, list(record.notes)
+    joined.error = record.error
+    joined.notes = TrialNotes(remarks=list(record.notes), attributes=dict(record.attributes))
     return joined
 
 

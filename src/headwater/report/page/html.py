@@ -34,6 +34,7 @@ MODULES = (
     "surrogate",
     "cost",
     "notes",
+    "front",
     "trial",
     "studies",
     "main",

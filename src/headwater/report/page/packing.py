@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headwater.report.exporting import describe_error
 from headwater.report.page.columns import LACKING, pack_floats, pack_statuses, pack_values, pack_whole
 from headwater.report.page.followed import Changes, FollowedStudy, FollowedTrial
-from headwater.report.tables import flatten
 from headwater.report.timeline import Timeline
 from headwater.store import Note
 from headwater.trials import Span, SpanPurpose, Status
+from headwater.trials.flat_rows import describe_error, flatten
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
@@ -98,6 +97,12 @@ def pack_notes(notes: Sequence[Note]) -> list[Json]:
         {"kind": kind, "text": text[:MOST_TEXT], "trials": pack_whole(sorted(numbers))}
         for (kind, text), numbers in trials.items()
     ]
+
+
+def pack_attributes(study: FollowedStudy) -> list[Json]:
+    """Return the attributes of each trial that has any, as its function set them with `trial.note`."""
+    noted = ((trial.number, trial.notes.attributes) for trial in study.trials.values())
+    return [{"number": number, "values": attributes} for number, attributes in noted if attributes]
 
 
 def pack_errors(study: FollowedStudy) -> list[Json]:

@@ -11,6 +11,7 @@ from headwater.report.json_views import describe_trial
 from headwater.report.page.followed import Changes, FollowedStudy
 from headwater.report.page.packing import (
     count_statuses,
+    pack_attributes,
     pack_best,
     pack_curves,
     pack_errors,
@@ -20,11 +21,18 @@ from headwater.report.page.packing import (
 )
 from headwater.report.page.spending import describe_cost, pack_spending
 from headwater.report.page.surrogates import describe_surrogates
-from headwater.report.reading import make_strict, read_profiles, read_spending, read_start
+from headwater.report.reading import (
+    is_search_over,
+    make_strict,
+    read_profiles,
+    read_spending,
+    read_start,
+    read_target,
+)
 from headwater.report.timeline import Timeline
 from headwater.store import Store, StudyInfo, find_asker, find_runner, read_spans
 from headwater.store.device_wishes import read_devices
-from headwater.trials import SPENDING, START, Result, Spending
+from headwater.trials import SPENDING, START, Result, Spending, Status
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
@@ -75,7 +83,10 @@ class StudyPage:
         return make_plain({**patch, **self._pack_rest(changes)})
 
     def whole(self, *, all_metrics: bool = False) -> Json:
-        """Return everything as it was when it was last refreshed; of the metrics, the one that decides, or all."""
+        """Return everything as it was when it was last refreshed; of the metrics, the one that decides, or all.
+
+        With all metrics there are the attributes of trials too: a page that can ask for a trial gets them there.
+        """
         everything = Changes(
             starts=dict.fromkeys(self.followed.trials, 0),
             new=frozenset(self.followed.trials),
@@ -90,6 +101,7 @@ class StudyPage:
                 "head": self._head,
                 "trials": pack_trials(self.followed, everything, self.metrics if all_metrics else [metric]),
                 "errors": pack_errors(self.followed),
+                **({"attributes": pack_attributes(self.followed)} if all_metrics else {}),
                 "best": pack_best(self.followed),
                 **self._pack_rest(everything),
             }
@@ -144,7 +156,14 @@ class StudyPage:
             "num_damaged": followed.num_damaged,
             **self._find_state(),
         }
-        return make_plain(head)
+        is_running = head["state"] != ENDED or bool(self._figures["statuses"][Status.RUNNING])
+        is_over = is_search_over(self._facts.get("run"), is_running=is_running)
+        return make_plain({**head, "is_over": is_over, "target": self._describe_target()})
+
+    def _describe_target(self) -> Json | None:
+        """Say what the target has reached, where trials are of surrogates and it has begun."""
+        study, target = read_target(self._store, self._facts.get("target"), "", [])
+        return None if target is None else {"study": study, "value": target.value(self.followed.info.metric)}
 
     def _sum_up(self) -> Json:
         """Say where the trials stand, all together."""
@@ -155,6 +174,7 @@ class StudyPage:
             "statuses": count_statuses(trials),
             "best": None if best is None else {"number": best[0], "value": best[1]},
             "seconds": sum(trial.seconds for trial in trials.values()),
+            "front": self.followed.find_front() if self.followed.info.also else None,
             "num_epochs": curve.num_epochs,
             "metrics": self.metrics,
         }

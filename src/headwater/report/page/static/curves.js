@@ -3,7 +3,7 @@ import { h, short, panel, empty, select, check } from "./dom.js";
 import { num, count } from "./numbers.js";
 import { Chart, labelled, bounds, robust } from "./chart.js";
 import { ramp, shareOfRank } from "./colours.js";
-import { epochAt, lastEpoch, GLYPHS } from "./data.js";
+import { epochAt, lastEpoch, GLYPHS, statusWord } from "./data.js";
 
 const BINS = 8;
 
@@ -154,7 +154,7 @@ export function curvesView(context) {
       key: `${found.number}/${where}`,
       trial: found,
       lines: [
-        `trial ${found.number}${rank}, ${found.status}`,
+        `trial ${found.number}${rank}, ${statusWord(found.status, study.head)}`,
         `${short(state.metric, 30)} ${num(found.curves[state.metric][where])} at epoch ${epochAt(found, where)}`,
         ...config,
       ],

@@ -4,6 +4,11 @@ const STATUSES = { r: "running", p: "paused", c: "completed", s: "stopped", f: "
 export const STATUS_ORDER = ["running", "paused", "completed", "stopped", "failed"];
 export const GLYPHS = { running: "▶", paused: "‖", completed: "✓", stopped: "■", failed: "✕" };
 
+export function statusWord(status, head) {
+  // A trial that a search left paused when it came to its end is never continued.
+  return status === "paused" && head.is_over ? "stopped early" : status;
+}
+
 const TYPES = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u2: Uint16Array, u1: Uint8Array };
 
 export function unpack(text) {
@@ -25,6 +30,7 @@ export class Study {
     this.steps = []; // of the best
     this.notes = [];
     this.errors = [];
+    this.attributes = new Map(); // by trial; of a report, where nobody can be asked for a trial
     this.profiles = [];
     this.start = [];
     this.timeline = null;
@@ -43,6 +49,7 @@ export class Study {
     if (pack.timeline) this.timeline = takeTimeline(pack.timeline);
     if (pack.notes) this.notes = pack.notes.map((note) => ({ ...note, trials: unpack(note.trials) }));
     if (pack.errors) this.errors = pack.errors.map((one) => ({ ...one, trials: unpack(one.trials) }));
+    if (pack.attributes) this.attributes = new Map(pack.attributes.map((one) => [one.number, one.values]));
     for (const name of ["profiles", "start", "surrogate", "spending", "importance"]) if (pack[name]) this[name] = pack[name];
     this.ranked = null;
   }
@@ -166,6 +173,11 @@ export class Study {
 
   get metric() {
     return this.head.metric;
+  }
+
+  get front() {
+    // The trials that no other beats in all metrics; null where there is one metric.
+    return this.head.front;
   }
 
   get sign() {

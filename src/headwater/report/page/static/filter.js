@@ -1,4 +1,5 @@
 // Which trials are looked at: one filter for all views of a study.
+import { statusWord } from "./data.js";
 
 export class Filter {
   constructor() {
@@ -61,7 +62,7 @@ function parse(text) {
     .filter(Boolean)
     .map((word) => {
       const found = word.match(/^([^<>=!]+)(<=|>=|!=|<|>|=)(.*)$/);
-      if (!found) return (trial) => matches(trial, word.toLowerCase());
+      if (!found) return (trial, study) => matches(trial, word.toLowerCase(), study);
       const [, key, operator, given] = found;
       const number = given === "" ? NaN : Number(given);
       return (trial, study) => {
@@ -81,7 +82,7 @@ function lookUp(trial, key, study) {
   return own[key];
 }
 
-function matches(trial, word) {
-  if (trial.status.includes(word) || String(trial.number) === word) return true;
+function matches(trial, word, study) {
+  if (statusWord(trial.status, study.head).includes(word) || String(trial.number) === word) return true;
   return Object.values(trial.config).some((value) => typeof value === "string" && value.toLowerCase().includes(word));
 }

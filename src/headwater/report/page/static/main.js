@@ -17,6 +17,7 @@ import { lanesView } from "./lanes.js";
 import { surrogateView } from "./surrogate.js";
 import { costView } from "./cost.js";
 import { notesView } from "./notes.js";
+import { frontView, frontMetrics } from "./front.js";
 import { trialView } from "./trial.js";
 import { studiesView, stateBadge, progressBar, statusWords } from "./studies.js";
 
@@ -33,9 +34,10 @@ const VIEWS = [
   ["surrogate", "Surrogates", surrogateView],
   ["cost", "Cost", costView],
   ["notes", "Notes", notesView],
+  ["front", "Front", frontView],
 ];
-const KEYS = "1234567890-=";
-const RARE = ["surrogate", "cost"]; // views of what few studies have
+const KEYS = "1234567890-=f";
+const RARE = ["surrogate", "cost", "front"]; // views of what few studies have
 
 const inlined = document.getElementById("data");
 const source = inlined ? new FileSource(JSON.parse(inlined.textContent)) : location.pathname === "/study" ? new ServiceSource() : new LiveSource();
@@ -211,11 +213,11 @@ function paintTiles() {
   const tile = (name, value, more, kind = "") => h("div", { class: `tile ${kind}` }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, value), more ? h("span", { class: "tile-more" }, more) : null);
   const wanted = head.settings?.num_trials;
   const isRunning = head.state === "running"; // what trials and devices spend is written down when they are left
-  const target = study.surrogate?.targets.find((one) => one.is_settled);
   clear(
     tiles,
-    tile(`best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${encodeURIComponent(head.id)}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
-    target ? tile("target", num(target.value), "the model as it was written") : null,
+    head.target ? tile(`target ${short(head.metric, 24)}`, num(head.target.value), "the model as it was written") : null,
+    tile(head.target ? "best surrogate" : `best ${short(head.metric, 24)}`, head.best ? num(head.best.value) : "–", head.best ? h("a", { href: `#${encodeURIComponent(head.id)}/trial/${head.best.number}` }, `trial ${head.best.number}`) : "none yet"),
+    study.front ? tile("front", count(study.front.length, "trial"), h("a", { href: `#${encodeURIComponent(head.id)}/front` }, frontMetrics(study).join(", "))) : null,
     tile("trials", wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en"), h("span", null, progressBar(head), h("span", { class: "status-words" }, statusWords(head))), "wide-tile"),
     tile("state", stateBadge(head), stopPart(head), source.controls ? "wide-tile" : ""),
     tile("time in training", head.seconds || !isRunning ? seconds(head.seconds) : "–", !isRunning && study.timeline?.end_s ? `${count(study.timeline.devices.length, "device")}, ${percent(study.timeline.busy_share)} busy` : count(head.num_epochs, "epoch"), "aside"),
@@ -279,7 +281,7 @@ function turnTheme() {
 }
 
 function makeHelp() {
-  const rows = [["1 – 9, 0, -, =", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["← → of a trial", "the one before, the next"], ["Esc", "from a trial back to where it was opened"], ["t", "light or dark"], ["?", "this"]];
+  const rows = [["1 – 9, 0, -, =, f", "a view"], ["← →", "the view beside, where the tabs have the focus"], ["s", "all studies"], ["/", "filter trials"], ["r", "reset the filter"], ["← → of a trial", "the one before, the next"], ["Esc", "from a trial back to where it was opened"], ["t", "light or dark"], ["?", "this"]];
   const dialog = h("dialog", { class: "help" }, h("h2", null, "Keys"), h("dl", { class: "facts" }, rows.flatMap(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)])), h("button", { class: "quiet", onclick: () => dialog.close() }, "Close"));
   return dialog;
 }

@@ -3,7 +3,7 @@ import { h, short, panel, empty, select, check } from "./dom.js";
 import { num, aligned, seconds, cell, count } from "./numbers.js";
 import { Chart, labelled, bounds } from "./chart.js";
 import { ramp } from "./colours.js";
-import { lastEpoch, wordOf } from "./data.js";
+import { lastEpoch, statusWord, wordOf } from "./data.js";
 
 export function overviewView(context) {
   const { study, go } = context;
@@ -62,7 +62,7 @@ export function overviewView(context) {
     }
     if (!found) return null;
     const { time, trial } = found;
-    return { key: trial.number, number: trial.number, lines: [`trial ${trial.number}, ${trial.status}`, `${short(study.metric, 30)} ${num(study.value(trial))}`, `after ${count(lastEpoch(trial), "epoch")}, ${seconds(time)} in`] };
+    return { key: trial.number, number: trial.number, lines: [`trial ${trial.number}, ${statusWord(trial.status, study.head)}`, `${short(study.metric, 30)} ${num(study.value(trial))}`, `after ${count(lastEpoch(trial), "epoch")}, ${seconds(time)} in`] };
   }
 
   function findStep(one, pixel) {

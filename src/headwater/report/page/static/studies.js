@@ -1,6 +1,7 @@
 // All studies of a record.
 import { h, s, short, panel, empty } from "./dom.js";
 import { num, seconds, when, count, dollars } from "./numbers.js";
+import { statusWord } from "./data.js";
 
 export const STATES = {
   running: ["▶", "running"],
@@ -25,7 +26,7 @@ export function progressBar(head) {
   const bar = h("span", { class: "progress", role: "img", "aria-label": `${head.num_trials} of ${wanted} trials` });
   for (const name of ["completed", "stopped", "failed", "paused", "running"]) {
     if (!counts[name]) continue;
-    const part = h("i", { class: `part-${name}`, title: `${counts[name]} ${name}` });
+    const part = h("i", { class: `part-${name}`, title: `${counts[name]} ${statusWord(name, head)}` });
     part.style.width = `${(100 * counts[name]) / wanted}%`;
     bar.append(part);
   }
@@ -35,7 +36,7 @@ export function progressBar(head) {
 export function statusWords(head) {
   return Object.entries(head.statuses || {})
     .filter(([, size]) => size)
-    .map(([name, size]) => `${size.toLocaleString("en")} ${name}`)
+    .map(([name, size]) => `${size.toLocaleString("en")} ${statusWord(name, head)}`)
     .join(", ");
 }
 
@@ -92,10 +93,10 @@ export function studiesView({ source, open }) {
       { class: head.part_of ? "link stage" : "link", tabIndex: 0, "data-study": short(head.study, 200), onclick: enter, onkeydown: (event) => event.key === "Enter" && enter() },
       h("td", { class: "words strong at-study", title: short(head.study, 300) }, head.part_of ? h("span", { class: "muted" }, "└ ") : null, short(head.study, 44)),
       h("td", { class: "words at-state" }, stateBadge(head)),
-      h("td", { class: "strong at-best" }, head.best ? num(head.best.value) : "–"),
+      h("td", { class: "strong at-best" }, head.target ? num(head.target.value) : head.best ? num(head.best.value) : "–"),
       h("td", { class: "words at-metric" }, `${head.mode === "max" ? "↑" : "↓"} ${short(head.metric, 24)}`),
       h("td", { class: "words at-trend" }, trendLine(head)),
-      h("td", { class: "at-trial" }, head.best ? String(head.best.number) : "–"),
+      h("td", { class: "at-trial", title: head.target && head.best ? `best surrogate: ${num(head.best.value)}, trial ${head.best.number}` : "" }, head.target ? "target" : head.best ? String(head.best.number) : "–"),
       h("td", { class: "words at-progress", title: statusWords(head) }, progressBar(head)),
       h("td", { class: "at-trials" }, failed ? h("span", { class: "status-failed", title: `${failed} failed` }, `✕ ${failed.toLocaleString("en")} of `) : null, wanted && wanted !== head.num_trials ? `${head.num_trials.toLocaleString("en")} of ${wanted.toLocaleString("en")}` : head.num_trials.toLocaleString("en")),
       h("td", null, seconds(head.seconds)),

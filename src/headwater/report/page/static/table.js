@@ -1,7 +1,7 @@
 // All trials: sorted, filtered, and drawn only where they are seen.
 import { h, short, panel, empty } from "./dom.js";
 import { aligned, seconds, cell, count } from "./numbers.js";
-import { lastEpoch, GLYPHS, STATUS_ORDER } from "./data.js";
+import { lastEpoch, statusWord, GLYPHS, STATUS_ORDER } from "./data.js";
 
 const ROW = 30;
 const SPARE = 8;
@@ -34,7 +34,7 @@ export function tableView(context) {
     return [
       { key: "rank", name: "rank", value: (trial) => trial.rank ?? Infinity, show: (trial) => (trial.rank ? String(trial.rank) : "–"), dim: true },
       { key: "number", name: "trial", value: (trial) => trial.number, show: (trial) => String(trial.number) },
-      { key: "status", name: "status", words: true, value: (trial) => STATUS_ORDER.indexOf(trial.status), show: (trial) => `${GLYPHS[trial.status]} ${trial.status}`, status: true },
+      { key: "status", name: "status", words: true, value: (trial) => STATUS_ORDER.indexOf(trial.status), show: (trial) => `${GLYPHS[trial.status]} ${statusWord(trial.status, study.head)}`, status: true },
       ...metrics.map((name, place) => ({ key: `m:${name}`, name, strong: !place, value: (trial) => trial.last[name] ?? NaN, show: (trial) => aligned(trial.last[name]) })),
       ...(study.head.settings?.judge === "best" ? [{ key: "judged", name: `best ${study.metric}`, strong: true, value: (trial) => study.value(trial), show: (trial) => aligned(study.value(trial)) }] : []),
       ...(study.head.settings?.constraints ? [{ key: "feasible", name: "feasible", words: true, value: (trial) => trial.broken ?? Infinity, show: (trial) => (trial.broken === 0 ? "yes" : "no") }] : []),

@@ -2,7 +2,7 @@
 import { h, short, panel, empty, copy, visible } from "./dom.js";
 import { num, seconds, cell, numbers, count } from "./numbers.js";
 import { Chart, labelled, bounds } from "./chart.js";
-import { epochAt, lastEpoch, GLYPHS } from "./data.js";
+import { epochAt, lastEpoch, statusWord, wordOf, GLYPHS } from "./data.js";
 
 export function trialView(context, number) {
   const { study, source, step } = context;
@@ -55,7 +55,7 @@ export function trialView(context, number) {
         "div",
         { class: "tiles" },
         tile(short(study.metric, 30), num(study.value(trial)), trial.rank ? `rank ${trial.rank} of ${study.ranking().length}` : "not ranked"),
-        tile("status", `${GLYPHS[trial.status]} ${trial.status}`),
+        tile("status", `${GLYPHS[trial.status]} ${statusWord(trial.status, study.head)}`),
         tile("epochs", String(lastEpoch(trial)), study.head.max_epochs ? `of ${study.head.max_epochs}` : null),
         tile("time in training", seconds(trial.seconds)),
       ),
@@ -101,7 +101,9 @@ export function trialView(context, number) {
   function saidPanels(trial) {
     const error = state.exact?.error ?? study.errors.find((one) => one.trials.includes(trial.number))?.text;
     const own = state.exact?.notes ?? study.notes.filter((note) => note.trials.includes(trial.number)).map((note) => note.text);
+    const attributes = Object.entries(state.exact?.attributes ?? study.attributes.get(trial.number) ?? {});
     const parts = [];
+    if (attributes.length) parts.push(panel("Attributes", "set by trial.note", h("dl", { class: "facts" }, attributes.flatMap(([name, value]) => [h("dt", { title: short(name, 300) }, short(name, 40)), h("dd", { class: "mono" }, short(wordOf(value), 4000))]))));
     if (error) parts.push(panel("Error", null, h("pre", { class: "error-text" }, visible(error))));
     if (own.length) parts.push(panel("Notes", null, h("ul", { class: "lines" }, own.map((text) => h("li", null, short(text, 4000))))));
     return parts;
