@@ -67,6 +67,26 @@ def test_a_link_beside_the_record_is_not_followed(tmp_path: Path, victim: Path) 
     assert (victim / "thesis.tex").exists()
 
 
+def test_a_link_in_the_place_of_all_checkpoints_is_not_followed(tmp_path: Path, victim: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        (tmp_path / "study.db.states").symlink_to(victim)
+        with pytest.raises(StoreError, match="link to another place"):
+            place_states(recorder, None)
+        _, left = remove_study(store, recorder.info)
+    assert "link to another place" in left[0]
+    assert [path.name for path in victim.iterdir()] == ["thesis.tex"]
+
+
+def test_a_study_whose_checkpoints_cannot_be_removed_is_removed_all_the_same(tmp_path: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        (tmp_path / "study.db.states").write_text("no folder")
+        names, left = remove_study(store, recorder.info)
+    assert names == ["theirs"]
+    assert "were left" in left[0]
+
+
 def test_a_place_that_only_the_record_names_is_neither_read_nor_written(tmp_path: Path, victim: Path) -> None:
     with open_store(tmp_path / "study.db") as store:
         recorder = record_study(store, **{STATES: str(victim)})
