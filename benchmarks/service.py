@@ -6,10 +6,14 @@ database are killed 100 times at drawn moments, in pieces of some minutes. All t
 `DIR/rows.jsonl`, and between two pieces the service is down while its studies go on. The service has another number of
 devices each time it is started. Every study's trials are compared with those of `headwater run` on the same file, whose
 training draws random numbers, carries momentum, and notices itself if it runs twice at the same time.
+
+With `--share-lanes`, studies of unlike users have the same files and train as lanes of common groups, in one process;
+their losses are compared within 1e-9, for lanes are computed in another order. `--kinds service` kills nothing else.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -19,6 +23,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,10 +79,15 @@ def train(trial):
         trial.report(loss=total)
 
 
-study = hw.Study(train, space={"lr": hw.loguniform(1e-3, 0.1)}, metric="loss", lanes=1, save_every=1)
+study = hw.Study(train, space={"lr": hw.loguniform(1e-3, 0.1)}, metric="loss", lanes=NUM_LANES, save_every=1)
 """
 KINDS = {"short": (2, 6, 0.05), "long": (6, 12, 0.25)}
 """Trials, epochs of each and the seconds that an epoch rests. Long ones go on in worker processes if devices come."""
+SHARED_KINDS = {"short": (2, 40, 0.25), "long": (4, 120, 0.25)}
+"""The same for studies that share lanes: all trials of a study train at once."""
+LARGEST_GAP = 1e-9
+"""Relative difference of a loss that counts as equal where lanes were shared."""
+KILLED = ("service", "runner", "steward", "worker", "connections")
 NUM_SEEDS = 4
 """So many different studies there are of each kind, each run alone once to compare with."""
 OVER = ("done", "failed", "stopped", "paused")
@@ -150,8 +160,8 @@ class Run:
             self._kill_something()
 
     def _kill_something(self) -> None:
-        kinds = ["service", "runner", "steward", "worker", *(["connections"] if "://" in self.storage else [])]
-        kind = self.dice.choice(kinds)
+        kinds = [kind for kind in self.asked.kinds if kind != "connections" or "://" in self.storage]
+        kind, num_together = self.dice.choice(kinds), self._count_together()
         if kind == "service":
             self.kill_service()
             self.start()
@@ -162,7 +172,23 @@ class Run:
             if not pids:
                 return
             os.kill(self.dice.choice(pids), signal.SIGKILL)
-        self.rows.add("killed", kind=kind)
+        self.rows.add("killed", kind=kind, num_together=num_together)
+
+    def _count_together(self) -> int:
+        """Return how many studies are in one process with others, of those that run now."""
+        crews = [words[words.index("run-shared") + 2] for words in self._list_commands().values() if _is_shared(words)]
+        return sum(len(json.loads(posts)) for posts in crews)
+
+    def _list_commands(self) -> dict[int, list[str]]:
+        """Return the words of the command of each process that names the folder of this service."""
+        found = {}
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal():
+                with suppress(OSError):
+                    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    if any(str(self.folder) in word for word in words):
+                        found[int(process.name)] = words
+        return found
 
     def _find_pids(self) -> dict[str, list[int]]:
         """Return the runners, stewards and workers of this service: what this program has started, if not directly."""
@@ -177,7 +203,10 @@ class Run:
                 parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 continue
-            if "run" in words and any(word.startswith(mark) for word in words):
+            shares = str(self.folder / "studies" / "shares")
+            if ("run" in words and any(word.startswith(mark) for word in words)) or (
+                _is_shared(words) and any(word.startswith(shares) for word in words)
+            ):
                 found["runner"].append(int(process.name))
             elif "headwater.serve.service.steward" in words and parent == self.process.pid:
                 found["steward"].append(int(process.name))
@@ -185,6 +214,10 @@ class Run:
                 others[int(process.name)] = parent
         found["worker"] = [pid for pid, parent in others.items() if parent in found["runner"]]
         return found
+
+
+def _is_shared(words: list[str]) -> bool:
+    return "run-shared" in words
 
 
 def cut_connections(storage: str) -> None:
@@ -209,11 +242,11 @@ class People:
 
     def submit(self, number: int, kind: str, *, is_quiet: bool = False) -> Json:
         """Submit a study, however often the service has to be asked."""
-        num_trials, num_epochs, pause_s = KINDS[kind]
-        source = STUDY.replace("NUM_EPOCHS", str(num_epochs)).replace("PAUSE_S", str(pause_s))
+        share_lanes = self._run.asked.share_lanes
+        num_trials, source = write_study(kind, share_lanes=share_lanes)
         seed, user, key = number % NUM_SEEDS, number % len(self._tokens), uuid4().hex
         body = {"file": "train.py", "files": [{"path": "train.py", "text": source}]}
-        body |= {"options": {"trials": num_trials, "seed": seed}, "priority": number % 3}
+        body |= {"options": {"trials": num_trials, "seed": seed}, "priority": number % 3, "share_lanes": share_lanes}
         begin_s = time.monotonic()
         sent = self._ask(user, "POST", "/v1/studies", body, {"Idempotency-Key": key})
         row = {"study": sent["id"], "user": user, "kind": kind, "seed": seed, "is_quiet": is_quiet}
@@ -261,6 +294,14 @@ class People:
             time.sleep(0.1)
 
 
+def write_study(kind: str, *, share_lanes: bool, is_slow: bool = True) -> tuple[int, str]:
+    """Return the number of trials of a kind of study, and its source."""
+    num_trials, num_epochs, pause_s = (SHARED_KINDS if share_lanes else KINDS)[kind]
+    source = STUDY.replace("NUM_EPOCHS", str(num_epochs)).replace("PAUSE_S", str(pause_s if is_slow else 0))
+    source = source.replace("NUM_LANES", "8" if share_lanes else "1")
+    return num_trials, "import torch\ntorch.set_default_dtype(torch.float64)\n" + source if share_lanes else source
+
+
 def list_trials(place: list[str]) -> list[Json]:
     """Return the trials of a record, but for how long each took."""
     command = [sys.executable, "-m", "headwater", "export", *place, "--format", "json", "--history"]
@@ -268,10 +309,10 @@ def list_trials(place: list[str]) -> list[Json]:
     return [{key: value for key, value in row.items() if "seconds" not in key and "time" not in key} for row in rows]
 
 
-def run_alone(folder: Path, kind: str, seed: int) -> list[Json]:
-    num_trials, num_epochs, _ = KINDS[kind]
+def run_alone(folder: Path, kind: str, seed: int, *, share_lanes: bool) -> list[Json]:
     file, record = folder / "alone.py", folder / f"alone-{kind}-{seed}.db"
-    file.write_text(STUDY.replace("NUM_EPOCHS", str(num_epochs)).replace("PAUSE_S", "0"))
+    num_trials, source = write_study(kind, share_lanes=share_lanes, is_slow=False)
+    file.write_text(source)
     command = [sys.executable, "-m", "headwater", "run", str(file), "--trials", str(num_trials), "--quiet"]
     command += [f"--seed={seed}", f"--storage={record}", "--name=alone", "--executor=inline"]
     subprocess.run(command, stdout=subprocess.DEVNULL, cwd=folder, check=True)
@@ -290,8 +331,17 @@ def compare(run: Run, row: Json, ended: Json) -> None:
         study=row["study"],
         state=ended["state"],
         reason=ended["reason"],
-        is_equal=trials == alone,
+        is_equal=is_equal(trials, alone) if run.asked.share_lanes else trials == alone,
         was_twice=(work / "source" / "twice").exists(),
+    )
+
+
+def is_equal(trials: list[Json], alone: list[Json]) -> bool:
+    """Tell whether all reports are the same, with losses that differ by rounding alone."""
+    loss = "metrics.loss"
+    return len(trials) == len(alone) and all(
+        {**one, loss: 0} == {**two, loss: 0} and math.isclose(one[loss], two[loss], rel_tol=LARGEST_GAP)
+        for one, two in zip(trials, alone, strict=True)
     )
 
 
@@ -331,6 +381,8 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=3, help="how many devices there are at most")
     parser.add_argument("--between", type=float, default=12.0, help="how many seconds pass between kills at most")
     parser.add_argument("--port", type=int, default=8790)
+    parser.add_argument("--share-lanes", action="store_true", help="studies of unlike users train in one process")
+    parser.add_argument("--kinds", nargs="+", choices=KILLED, default=KILLED, help="what is killed")
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds
     asked.folder.mkdir(parents=True, exist_ok=True)
@@ -339,7 +391,7 @@ def main() -> None:
     compared = {(row["kind"], row["seed"]) for row in rows.of("alone")}
     for kind, seed in ((kind, seed) for kind in KINDS for seed in range(NUM_SEEDS)):
         if (kind, seed) not in compared:
-            rows.add("alone", kind=kind, seed=seed, trials=run_alone(folder, kind, seed))
+            rows.add("alone", kind=kind, seed=seed, trials=run_alone(folder, kind, seed, share_lanes=asked.share_lanes))
     dice = random.Random(len(rows.all))
     run = Run(folder, asked.storage or str(folder / "service.db"), rows, dice, asked)
     run_piece(run, until)
@@ -378,6 +430,7 @@ def tell(rows: Rows, num_known: int, *, is_over: bool) -> None:
         "resumed by hand after three deaths without an epoch": len(rows.of("resumed")),
         "answers that were errors of the service": len(rows.of("fault")),
         "kills": f"{sum(kills.values())}: " + ", ".join(f"{count} of {kind}" for kind, count in sorted(kills.items())),
+        "kills while studies trained together": sum(row.get("num_together", 0) > 1 for row in rows.of("killed")),
         "starts of the service, with devices": f"{len(starts)}, with {min(starts)} to {max(starts)}",
         "submitted to running, all devices free": describe([row["running_s"] for row in timed if row["running_s"]]),
         "submitted to the first report": describe([row["reported_s"] for row in timed]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,21 @@ MERGES = "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for
         ("{a: " * 200 + "}" * 200, "nested more than 50 times"),
         ("a: 2020-99-99", "month must be in"),
         (f"a: {'9' * 5000}", "4300 digits"),
-        ("# " + "x" * 2**20, "more than 1,048,576 characters"),
+        (f"a: 0x{'f' * 5000}", "hundreds of digits"),
+        (f"a: {':'.join(['59'] * 3000)}", "hundreds of digits"),
     ],
-    ids=["aliases", "merges", "alias of itself", "deep list", "deep names", "date", "digits", "long"],
+    ids=["aliases", "merges", "alias of itself", "deep list", "deep names", "date", "digits", "hexadecimal", "base 60"],
 )
 def test_a_file_that_holds_too_much_is_refused(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text)
     with pytest.raises(yaml.YAMLError, match=told):
+        read_yaml(path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(OSError, match="more than 1,048,576 bytes"):
         read_yaml(path)

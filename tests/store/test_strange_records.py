@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import struct
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,26 @@ def test_a_link_beside_the_record_is_not_followed(tmp_path: Path, victim: Path) 
     assert (victim / "thesis.tex").exists()
 
 
+def test_a_link_in_the_place_of_all_checkpoints_is_not_followed(tmp_path: Path, victim: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        (tmp_path / "study.db.states").symlink_to(victim)
+        with pytest.raises(StoreError, match="link to another place"):
+            place_states(recorder, None)
+        _, left = remove_study(store, recorder.info)
+    assert "link to another place" in left[0]
+    assert [path.name for path in victim.iterdir()] == ["thesis.tex"]
+
+
+def test_a_study_whose_checkpoints_cannot_be_removed_is_removed_all_the_same(tmp_path: Path) -> None:
+    with open_store(tmp_path / "study.db") as store:
+        recorder = record_study(store)
+        (tmp_path / "study.db.states").write_text("no folder")
+        names, left = remove_study(store, recorder.info)
+    assert names == ["theirs"]
+    assert "were left" in left[0]
+
+
 def test_a_place_that_only_the_record_names_is_neither_read_nor_written(tmp_path: Path, victim: Path) -> None:
     with open_store(tmp_path / "study.db") as store:
         recorder = record_study(store, **{STATES: str(victim)})
@@ -113,8 +134,14 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
         "'b' AS text, 0.0 AS time FROM c",
         "CREATE TRIGGER more AFTER UPDATE ON leases BEGIN INSERT INTO notes (study_id, kind, text, time) "
         f"{ENDLESS} 1, 'a', x, 0.0 FROM c; END",
+        "ALTER TABLE notes ADD COLUMN slow AS (length(hex(zeroblob(100000000))))",
+        "CREATE INDEX slow ON notes (length(hex(zeroblob(100000000))))",
+        "CREATE INDEX part ON notes (text) WHERE length(hex(zeroblob(100000000))) > 1",
+        "DROP TABLE notes; CREATE VIRTUAL TABLE notes USING fts5(sequence, study_id, number, kind, text, time)",
+        "DROP TABLE notes; CREATE TABLE notes (sequence INTEGER PRIMARY KEY, study_id INTEGER, number INTEGER, "
+        "kind TEXT, text TEXT CHECK (text LIKE '%a%a%a%a%a%a%a%b'), time DOUBLE)",
     ],
-    ids=["view", "trigger"],
+    ids=["view", "trigger", "computed column", "index of an expression", "partial index", "virtual table", "check"],
 )
 @pytest.mark.parametrize("create", [True, False], ids=["to change", "to read"])
 def test_a_record_with_sql_of_its_own_is_not_opened(tmp_path: Path, statements: str, create: bool) -> None:
@@ -123,8 +150,58 @@ def test_a_record_with_sql_of_its_own_is_not_opened(tmp_path: Path, statements: 
         record_study(store)
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(statements)
-    with pytest.raises(StoreError, match="which no record of Headwater has"):
+    with pytest.raises(StoreError, match="that no record of Headwater has"):
         open_store(path, create=create)
+
+
+@pytest.mark.parametrize("create", [True, False], ids=["to change", "to read"])
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_pipe_or_link_in_the_place_of_a_file_is_refused(
+    tmp_path: Path, victim: Path, kind: str, suffix: str, create: bool
+) -> None:
+    path = tmp_path / "study.db"
+    if suffix:
+        with open_store(path) as store:
+            record_study(store)
+    elif kind == "link":
+        return  # the record itself may be a link, which is followed as the user wishes
+    beside = tmp_path / f"study.db{suffix}"
+    if kind == "pipe":
+        os.mkfifo(beside)
+    else:
+        beside.symlink_to(victim / "thesis.tex")
+    with pytest.raises(StoreError, match=r"is a pipe|is no file"):
+        open_store(path, create=create)
+    assert (victim / "thesis.tex").read_text() == "years of work"
+
+
+def write_journal(path: Path, other: Path) -> None:
+    """Write a rollback journal of no pages that names a super-journal, as SQLite's file format describes it."""
+    magic, page = bytes.fromhex("d9d505f920a163d7"), 4096
+    head = magic + struct.pack(">5I", 0, 1, path.stat().st_size // page, 512, page)
+    name = str(other).encode()
+    tail = struct.pack(">I", 2**30 // page + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+    Path(f"{path}-journal").write_bytes(head.ljust(512, b"\0") + tail)
+
+
+@pytest.mark.parametrize("is_linked", [False, True], ids=["by its own name", "by a link"])
+def test_a_journal_beside_a_record_deletes_no_other_file(tmp_path: Path, victim: Path, is_linked: bool) -> None:
+    path = named = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    write_journal(path, victim / "thesis.tex")
+    if is_linked:
+        named = tmp_path / "link.db"
+        named.symlink_to(path)
+    with pytest.raises(StoreError, match="names another file"):
+        open_store(named)
+    assert (victim / "thesis.tex").read_text() == "years of work"
+    with closing(sqlite3.connect(path)) as connection:  # the attack works where nothing checks
+        connection.execute("SELECT * FROM studies").fetchall()
+    assert not (victim / "thesis.tex").exists()
 
 
 def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headwater.study import Study
 
 T = TypeVar("T")
+MOST_STAGES = 100
+"""Planning takes time that grows with the square of their number."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 _AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?)")
@@ -93,8 +95,11 @@ def parse_stages(text: str) -> list[JobStage]:
         PlanError: That is no list of stages.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"\d+x\d+", part) for part in parts):
-        raise PlanError(f"--stages is {text!r}; give trials x epochs of each stage, for instance 32x1,10x3,3x9,1x37")
+    if len(parts) > MOST_STAGES or not all(re.fullmatch(r"\d{1,12}x\d{1,12}", part) for part in parts):
+        raise PlanError(
+            f"--stages is {text!r:.60}; give trials x epochs of at most {MOST_STAGES} stages, for instance "
+            "32x1,10x3,3x9,1x37"
+        )
     pairs = [part.split("x") for part in parts]
     return [JobStage(num_trials=int(trials), num_epochs=int(epochs)) for trials, epochs in pairs]
 

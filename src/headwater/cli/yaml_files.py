@@ -7,8 +7,11 @@ from typing import Any
 
 import yaml
 
+from headwater.plain_files import read_plain
+
 LARGEST_FILE = 2**20
 """Bytes of a file. PyYAML takes about 10 s for so many."""
+LARGEST_WHOLE = 10**300
 MOST_VALUES, DEEPEST = 100_000, 50
 """An alias counts as often as it is used: a short file can stand for more values than fit into memory."""
 
@@ -17,15 +20,11 @@ def read_yaml(path: Path) -> Any:  # Any: whatever the file holds
     """Return what a file holds.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: It is no file, is too large, or cannot be read.
         UnicodeDecodeError: It is no text.
         yaml.YAMLError: It is no YAML, or has a name twice, or holds too much.
     """
-    with path.open(encoding="utf-8") as file:
-        text = file.read(LARGEST_FILE + 1)
-    if len(text) > LARGEST_FILE:
-        raise yaml.YAMLError(f"it has more than {LARGEST_FILE:,} characters")
-    loader = _UniqueLoader(text)
+    loader = _UniqueLoader(read_plain(path, LARGEST_FILE).decode("utf-8"))
     try:
         node = loader.get_single_node()
         if node is None:
@@ -60,6 +59,12 @@ def _require_bounded(root: yaml.Node) -> None:
 
 
 class _UniqueLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number: int = super().construct_yaml_int(node)
+        if abs(number) >= LARGEST_WHOLE:  # which Python may refuse to write in a message
+            raise yaml.constructor.ConstructorError(None, None, "a number has hundreds of digits", node.start_mark)
+        return number
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = set()
         for key, _ in node.value:
@@ -70,3 +75,6 @@ class _UniqueLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no typ
                 names.add(name)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+_UniqueLoader.add_constructor("tag:yaml.org,2002:int", _UniqueLoader.construct_yaml_int)

@@ -13,6 +13,8 @@ from headwater.plan.estimates import Ability, Work, compare_kinds, estimate_epoc
 from headwater.plan.given_numbers import read_count, read_mapping, read_number, read_numbers
 from headwater.plan.jobs import AT_ONCE, Billing, Duration, EpochSeconds, Instance
 
+FASTEST = 1e6
+"""No device is so many times as fast as another."""
 NEEDED = (
     "`seconds_per_epoch: {number of devices: seconds}` and, unless --instance names one, `instance: {devices, "
     "dollars_per_hour, provision_s, initialise_s}`, all numbers"
@@ -94,8 +96,8 @@ class TimeProfile:
         return None if self.offer is None else self.offer.kind
 
     def _scale(self, speed: float) -> TimeProfile:
-        if not 0 < speed < float("inf"):
-            raise PlanError(f"--relative-speed is {speed}; it must be above 0")
+        if not 1 / FASTEST <= speed <= FASTEST:
+            raise PlanError(f"--relative-speed is {speed}; it must be from {1 / FASTEST:g} to {FASTEST:g}")
         assert self.epoch_seconds is not None
         by_scale = {scale: times.slow_down(1 / speed) for scale, times in self.by_scale.items()}
         return replace(self, epoch_seconds=self.epoch_seconds.slow_down(1 / speed), by_scale=by_scale)

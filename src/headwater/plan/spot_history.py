@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import PlanError
-from headwater.plan.given_numbers import read_number
+from headwater.plain_files import read_plain
+from headwater.plan.given_numbers import LARGEST_COUNT, read_number
 
+LARGEST_FILE = 2**24
 NEEDED = 'a history has {"metadata": {"gap_seconds": 300}, "data": [16, 16, 0, ...]}'
 
 
@@ -59,7 +61,7 @@ def read_history(path: str | Path) -> SpotHistory:
         PlanError: It cannot be read, or makes no sense.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_plain(Path(path), LARGEST_FILE))
     except OSError as error:
         raise PlanError(f"the spot history {str(path)!r} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -80,8 +82,11 @@ def _read(content: Any, source: str) -> SpotHistory:  # Any: what a JSON file ho
 
 
 def _read_count(given: Any) -> int:  # Any: as above
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    if isinstance(given, float) and given.is_integer():
+    if (
+        isinstance(given, int | float)
+        and not isinstance(given, bool)
+        and abs(given) <= LARGEST_COUNT
+        and given % 1 == 0
+    ):
         return int(given)
-    raise PlanError(f"its data have {given!r}; each must be a whole number of instances")
+    raise PlanError(f"its data have {given!r:.60}; each must be a whole number of instances")

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import StudyError
+from headwater.plain_files import read_plain
 
 Files = list[dict[str, str]]
+LARGEST_FILE = 2**30
+"""Services take less than this; a file that has no end must not fill the memory."""
 
 
 def pack_files(file: Path, include: Sequence[Path] = ()) -> tuple[str, Files]:
@@ -70,7 +73,7 @@ def _list_files(path: Path) -> list[Path]:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        content = path.read_bytes()
+        content = read_plain(path, LARGEST_FILE)
     except OSError as error:
         raise StudyError(f"{path} cannot be read: {error.strerror}") from error
     try:

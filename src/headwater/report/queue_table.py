@@ -36,7 +36,7 @@ def queue_table(studies: Sequence[Mapping[str, Any]]) -> RenderableType:  # Any:
             str(one["priority"]),
             str(one["num_devices"]),
             f"{done}/{progress.get('num_trials') or '?'}" if counts else "",
-            "" if best is None else f"{progress['metric']} {best['value']:.4g} (trial {best['number']})",
+            Text("" if best is None else f"{progress['metric']} {_show(best['value'])} (trial {best['number']})"),
             f"{one['device_seconds']:,.0f}",
             datetime.fromtimestamp(one["created"]).strftime("%Y-%m-%d %H:%M"),
             Text(_shorten(one["reason"])),
@@ -61,6 +61,10 @@ def _open_table(*names: str) -> Table:
         right = name in ("priority", "devices", "trials", "device-seconds")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     return table
+
+
+def _show(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 def _shorten(reason: str) -> str:

@@ -47,8 +47,11 @@ def remove_study(store: Store, info: StudyInfo, states: str | None = None) -> tu
             for table in (FACTS, NOTES, REPORTS, TRANSITIONS, SPANS, TRIALS, LEASES):
                 connection.execute(delete(table).where(table.c.study_id == one.id))
             connection.execute(delete(STUDIES).where(STUDIES.c.id == one.id))
-        if place is not None and not remove_states(place):
-            left.append(f"{place.url} was left: it holds files that no run of {one.name} has written")
+        try:
+            if place is not None and not remove_states(place):
+                left.append(f"{place.url} was left: it holds files that no run of {one.name} has written")
+        except StoreError as error:
+            left.append(f"checkpoints of {one.name} were left: {error}")
     return [one.name for one in gone], left
 
 

@@ -8,6 +8,8 @@ The tests run on PostgreSQL where HEADWATER_POSTGRES_URL names a server: `make t
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +50,12 @@ LOCK_TIMEOUT_S = 30.0
 LARGEST_VALUE = 2**28
 """Bytes of a row in SQLite; a larger one is refused."""
 POSTGRESQL_LOCKED = "55P03"
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""The first bytes of a rollback journal, and the last ones of a journal that names a super-journal."""
+_PLAIN_SQL = re.compile(
+    r"CREATE TABLE [^()]*\((?:[^()]|\([\w\s,\"]*\))*\)|CREATE (?:UNIQUE )?INDEX [^()]*\([\w\s,\"]*\)", re.ASCII
+)
+"""A table or an index of columns alone. Inner parentheses hold names: no expression, no call of a function."""
 
 Cursor: TypeAlias = Any  # Any: the driver's own, of a connection that is in a transaction
 Insertion: TypeAlias = Callable[[Cursor, Sequence[Mapping[str, Any]]], None]  # Any: a column's value
@@ -228,6 +236,7 @@ def _connect_file(given: Path, *, create: bool) -> Database:
         raise StoreError(f"{str(path)[:60]!r}... cannot be opened: {error.strerror}; give a shorter path") from None
     if path.is_dir():
         raise StoreError(f"{path} is a directory; give the path of a file in it, such as {path / 'study.db'}")
+    _require_plain_files(path)
     if not path.parent.is_dir():
         raise StoreError(
             f"{path} cannot be opened: there is no directory {path.parent}; create it or give another path"
@@ -240,6 +249,38 @@ def _connect_file(given: Path, *, create: bool) -> Database:
     else:
         raise StoreError(f"there is no file {path}; check the path, or start a study that writes it")
     return replace(_as_sqlite_database(engine, str(path), is_read_only=not create), path=path)
+
+
+def _require_plain_files(path: Path) -> None:
+    """Refuse what SQLite would wait for without end, or follow to a file elsewhere.
+
+    Raises:
+        StoreError: The path, or a file that SQLite keeps beside it, is a pipe, a device or a link, or a journal that
+            names another file.
+    """
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is a pipe or a device; give the path of a file")
+    beside = [Path(f"{resolve(path)}{suffix}") for suffix in ("-journal", "-wal", "-shm")]
+    for one in beside:
+        if one.is_symlink() or (one.exists() and not one.is_file()):
+            raise StoreError(f"{one} is no file, which no run of Headwater leaves beside a record; remove it")
+    if _names_another(beside[0]):
+        raise StoreError(
+            f"{beside[0]} names another file, which SQLite would delete; no run of Headwater writes such a journal, so "
+            "the record is not opened"
+        )
+
+
+def _names_another(journal: Path) -> bool:
+    """Tell whether a rollback journal ends with the name of a super-journal, which SQLite deletes after a rollback."""
+    try:
+        with journal.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - len(_JOURNAL_MAGIC), 0))
+            return file.tell() > 0 and file.read() == _JOURNAL_MAGIC
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{journal} cannot be read: {error.strerror}; check its permissions") from error
 
 
 def _identify(path: Path | None) -> tuple[int, int] | None:
@@ -287,6 +328,8 @@ def _limit_values(connection: sqlite3.Connection) -> None:
     """Keep a value of a stranger's file from filling the memory, or from failing a query by bytes that are no text."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.text_factory = _decode_text
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
 
 
 def _decode_text(content: bytes) -> str:
@@ -367,19 +410,21 @@ def _read_version(database: Database) -> int | None:
 
 
 def _refuse_programs(connection: Connection, database: Database) -> None:
-    """Refuse a SQLite file with views or triggers: SQL of a stranger that our queries would run, without end perhaps.
+    """Refuse a SQLite file with SQL of a stranger that our queries would run, without end perhaps.
 
-    A server is the user's own, and others may keep views there.
+    These are views, triggers, virtual tables, and expressions in our tables and indexes (computed columns, checks). A
+    server is the user's own, and others may keep views there.
     """
     if database.writer.dialect.name != "sqlite":
         return
-    query = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') LIMIT 1"
-    found = connection.exec_driver_sql(query).first()
-    if found is not None:
-        raise StoreError(
-            f"{database.name} has a {found[0]} named {found[1]!r:.60}, which no record of Headwater has, so it is not "
-            "opened: reading or changing it would run SQL that somebody else has written"
-        )
+    for kind, name, table, sql in connection.exec_driver_sql("SELECT type, name, tbl_name, sql FROM sqlite_master"):
+        is_ours = table in METADATA.tables
+        is_plain = sql is None or (isinstance(sql, str) and _PLAIN_SQL.fullmatch(sql) is not None)
+        if kind in ("view", "trigger") or (is_ours and not is_plain):
+            raise StoreError(
+                f"{database.name} has a {kind} named {name!r:.60} with SQL that no record of Headwater has, so it is "
+                "not opened: reading or changing it would run what somebody else has written"
+            )
 
 
 def _create_tables(database: Database, *, exists: bool) -> None:

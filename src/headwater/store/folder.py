@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -15,6 +13,7 @@ from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
 from headwater.errors import StoreError
+from headwater.plain_files import read_plain
 
 
 class Folder:
@@ -57,7 +56,7 @@ class Folder:
         """
         with self._explaining("read"):
             if self._path is not None:
-                return _read_file(self._path / name)
+                return read_plain(self._path / name, follow_links=False)
             system, folder = self._system
             return bytes(system.cat_file(f"{folder}/{name}"))
 
@@ -136,15 +135,6 @@ def as_path(url: str) -> Path | None:
 def is_on_network(url: str) -> bool:
     """Tell whether every machine finds the same files by this URL."""
     return as_path(url) is None and not url.startswith("memory://")
-
-
-def _read_file(path: Path) -> bytes:
-    """Return what a real file holds. A link may lead anywhere, and reading a pipe or a device may never end."""
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, f"{path.name} is no file")
-        return file.read()
 
 
 def _write_file(path: Path, content: bytes) -> None:

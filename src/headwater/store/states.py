@@ -94,8 +94,12 @@ def _locate(store: Store, info: StudyInfo) -> StatesPlace:
             "elsewhere; no run of Headwater has written that, so the record is damaged or not to be trusted"
         )
     path = as_path(f"{base}/{folder}")
-    if path is not None and path.is_symlink():
-        raise StoreError(f"{path} is a link to another place; checkpoints are read and written in real folders only")
+    for one in [] if path is None else [path, path.parent]:
+        if one.is_symlink():
+            raise StoreError(
+                f"{one} is a link to another place; checkpoints are read and written in real folders only; if they "
+                "are to be elsewhere, name that folder yourself: states=... or --states"
+            )
     return StatesPlace(
         url=f"{base}/{folder}",
         study=info.uuid,

@@ -124,6 +124,34 @@ def test_a_steward_that_its_study_kills_is_replaced(start_service: Start) -> Non
     check_goes_on(service, user, study, read_pid(service, study))
 
 
+FORGED = """
+import json
+parent = Path(f"/proc/{os.getppid()}")
+is_runner = "headwater.serve.service.steward" in (parent / "cmdline").read_text()
+with (parent / "fd" / "1" if is_runner else Path(os.devnull)).open("w") as steward:
+    for line in [
+        json.dumps({"progress": {"statuses": {"running": "many"}, "best": {"value": "[/]"}, "metric": 3}}),
+        '{"progress": {"deep": ' + "[" * 900 + "]" * 900 + "}}",
+        '{"progress": {"num_epochs": 1e999, "num_held": 9999, "statuses": null, "lanes": [1]}}',
+        "[" * 100_000,
+    ]:
+        steward.write(line + "\\n")
+
+def train"""
+
+
+def test_what_a_study_says_in_the_name_of_its_steward_harms_nobody_else(start_service: Start) -> None:
+    """A steward runs as the system user of its study, which can make it say anything."""
+    service = start_service("--devices", "2", "--same-user")  # so that its output can be opened from outside
+    mallory, ben = service.add_user("mallory"), service.add_user("ben")
+    forged = submit(mallory, SLOW.replace("\ndef train", FORGED, 1))
+    wait_for(mallory, forged, lambda one: one["num_deaths"] > 0)
+    assert wait_for_end(ben, submit(ben))["state"] == "done"
+    assert {study["user"] for study in service.admin.list_studies()} == {"mallory", "ben"}
+    assert service.process is not None
+    assert service.process.poll() is None
+
+
 def test_an_orderly_end_of_the_service_leaves_studies_running(service: RunningService) -> None:
     user = service.add_user("ada")
     study = submit(user, SLOW)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.serve.service.conftest import (
@@ -17,6 +21,9 @@ from tests.serve.service.conftest import (
     wait_for,
     wait_for_end,
 )
+
+from headwater.serve.service.folders import StudyFolder
+from headwater.serve.service.isolation import make_environment
 
 pytestmark = pytest.mark.timeout(300)
 """Services and studies start as real processes, which a busy machine is slow at."""
@@ -136,3 +143,23 @@ def test_a_submission_cannot_take_more_memory_than_it_may(start_service: Start) 
     failed = wait_for_end(user, submit(user, greedy))
     assert failed["state"] == "failed"
     assert "MemoryError" in failed["reason"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_a_new_folder_is_its_users_only_when_everything_in_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Path] = []
+    monkeypatch.setattr(os, "chown", lambda path, *_, **__: given.append(Path(path)))
+    folder = StudyFolder(path=tmp_path / "study", uid=12345)
+    folder.create({"package/module.py": b"", "train.py": b""})
+    assert given[-1] == folder.work
+    assert all(given.index(path.parent) > given.index(path) for path in given[:-1])
+
+
+def test_python_runs_no_file_of_the_studys_home(tmp_path: Path) -> None:
+    environment = make_environment(StudyFolder(path=tmp_path, uid=None))
+    base = sys._base_executable  # type: ignore[attr-defined]  # an environment of its own has no user's folder anyway
+    command = [base, "-c", "import site; print(site.ENABLE_USER_SITE)"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"

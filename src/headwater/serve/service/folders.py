@@ -65,7 +65,8 @@ class StudyFolder:
             place.write_bytes(content)
         self.log.touch(mode=0o600)
         if self.uid is not None:
-            for one in (self.work, *sorted(self.work.rglob("*"))):
+            # The outermost folder last: until then its user cannot put a link in the place of an inner one.
+            for one in (*sorted(self.work.rglob("*"), reverse=True), self.work):
                 os.chown(one, self.uid, self.uid, follow_symlinks=False)
 
     def remove(self) -> None:

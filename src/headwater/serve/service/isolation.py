@@ -64,6 +64,7 @@ def make_environment(folder: StudyFolder) -> dict[str, str]:
         "LOGNAME": "headwater",
         "OMP_NUM_THREADS": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+        "PYTHONNOUSERSITE": "1",  # else files of the study's home would run in processes that speak for it
         "PYTHONPATH": str(Path(headwater.__file__).parents[1]),
         "TMPDIR": str(folder.work / "tmp"),
         "XDG_CACHE_HOME": str(folder.work / "tmp"),

@@ -16,10 +16,12 @@ from headwater.serve.service.isolation import Limits, choose_identity, kill_sess
 from headwater.serve.service.run_options import write_arguments
 from headwater.serve.service.steward import Mate, Setup
 from headwater.serve.service.values import Json, Submission
+from headwater.trials import Status
 
 LONGEST_LINE = 2**20
 """A steward that says more at once is not ours any more."""
 PARTING_S = 5.0
+LARGEST_STATUS, LONGEST_NAME = 256, 200
 MOST_LANES = 10**6
 """Nobody trains more on one device; who says so is not believed."""
 
@@ -38,6 +40,8 @@ class StudyRunner:
         """How many devices it was told to have."""
         self.num_held = num_devices
         """How many it has: what it was told to give up counts until it has left."""
+        self._most_told = num_devices
+        """The largest number that it was told to have: it cannot have more, whatever it says."""
         self.lanes: Mapping[str, int] = {}
         """How many lanes it trains on which device."""
         self.has_started = asyncio.Event()
@@ -94,6 +98,7 @@ class StudyRunner:
         """Have all that are in one process with it train on so many devices from their next report on."""
         for one in self.crew:
             one.num_told = count
+            one._most_told = max(one._most_told, count)
             one.see_to(count if one is self.crew[0] else None)
 
     def see_to(self, count: int | None) -> None:
@@ -159,31 +164,30 @@ class StudyRunner:
             try:
                 line = await process.stdout.readline()
                 message = json.loads(line) if line else None
-            except ValueError:  # no JSON, or more than a line may have
+            except (ValueError, RecursionError):  # no JSON, nested without end, or more than a line may have
                 return None
             if not isinstance(message, dict):
                 return None
             if "ended" in message:
-                return message["ended"] if isinstance(message["ended"], int) else None
+                ended = message["ended"]
+                return ended if isinstance(ended, int) and abs(ended) < LARGEST_STATUS else None
             self._take(message)
             note(self)
 
     def _take(self, message: dict[str, Any]) -> None:  # Any: JSON values
         """Take in what a steward says, as far as it makes sense: it runs beside code that is not ours."""
-        pid, progress = message.get("pid"), message.get("progress")
+        pid, progress = message.get("pid"), _read_progress(message.get("progress"))
         if isinstance(pid, int) and pid > 1:
             self.pid = pid
             self.has_started.set()
             if self._is_to_die:
                 self.kill()
-        if not isinstance(progress, dict):
+        if progress is None:
             return
-        self.progress = progress
-        held, num_epochs = progress.get("num_held"), progress.get("num_epochs")
-        self.lanes = _read_lanes(progress.get("lanes"))
-        if isinstance(held, int) and 0 <= held <= 10_000:
-            self.num_held = held
-        if isinstance(num_epochs, int) and num_epochs > self._num_epochs:
+        self.progress, self.lanes = progress, progress["lanes"]
+        if progress["num_held"] is not None:
+            self.num_held = min(progress["num_held"], self._most_told)
+        if progress["num_epochs"] > self._num_epochs:
             self.has_progressed = True
 
     def _send(self, message: Json) -> None:
@@ -193,9 +197,41 @@ class StudyRunner:
                 self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
 
-def _read_lanes(value: object) -> dict[str, int]:
-    pairs = value.items() if isinstance(value, dict) else ()
-    return {name: count for name, count in pairs if isinstance(count, int) and 0 <= count <= MOST_LANES}
+def _read_progress(value: object) -> Json | None:
+    """Return what a steward says of its study, if every part is what readers expect, and nothing else of it.
+
+    Other users, too, see the result: an admin's table and page of all studies.
+    """
+    if not isinstance(value, dict):
+        return None
+    statuses, best, lanes = value.get("statuses"), value.get("best"), value.get("lanes")
+    if not isinstance(statuses, dict) or not isinstance(lanes, dict) or not isinstance(best, dict | None):
+        return None
+    counts = {status.value: statuses.get(status.value) for status in Status}
+    names = {name: value.get(name) for name in ("stage", "metric", "mode")}
+    needed = [*counts.values(), value.get("num_epochs"), *([] if best is None else [best.get("number")])]
+    possible = [value.get("num_trials"), value.get("num_held")]
+    is_sound = (
+        all(map(_is_count, needed))
+        and all(one is None or _is_count(one) for one in possible)
+        and all(isinstance(name, str) or (name is None and key == "stage") for key, name in names.items())
+        and (best is None or isinstance(best.get("value"), int | float | None))
+    )
+    if not is_sound:
+        return None
+    return {
+        **{key: None if name is None else name[:LONGEST_NAME] for key, name in names.items()},
+        "num_trials": value.get("num_trials"),
+        "statuses": counts,
+        "num_epochs": value["num_epochs"],
+        "best": None if best is None else {"number": best["number"], "value": best.get("value")},
+        "num_held": value.get("num_held"),
+        "lanes": {name: count for name, count in lanes.items() if _is_count(count) and count <= MOST_LANES},
+    }
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
 async def _part_from(process: Process) -> None:
