@@ -19,6 +19,9 @@ MAX_ITEMS = 256
 _ENDS = (Tensor, nn.Module, ModuleType, FunctionType, MethodType, str, bytes, int, float, complex, type(None))
 """Values whose attributes are not watched; a pack looks after modules itself."""
 
+_OF_PYTHON = frozenset({"__warningregistry__", "__annotations__"})
+"""Names that Python itself adds to a module when a warning is shown, or to a class when its annotations are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
@@ -34,7 +37,8 @@ class _Owner:
                 return {"cell_contents": self.holder.cell_contents}
             except ValueError:  # it is empty
                 return {}
-        return dict(self.holder if isinstance(self.holder, dict) else vars(self.holder))
+        values = self.holder if isinstance(self.holder, dict) else vars(self.holder)
+        return {name: value for name, value in values.items() if name not in _OF_PYTHON}
 
     def write(self, name: str, before: MutableMapping[str, Any]) -> None:
         """Give one name the value that it had, or none."""
