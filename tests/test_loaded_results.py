@@ -198,6 +198,12 @@ def test_a_run_can_be_drawn_as_what_is_loaded(record: Path) -> None:
     assert ran.plot("curves") == hw.load_study("one", record).plot("curves")
 
 
+def test_studies_that_ran_together_can_be_drawn(record: Path) -> None:
+    studies = [replace(STUDY, search="random", lanes=2, storage=record, name=name) for name in ("one", "two")]
+    drawn = [result.plot("curves") for result in hw.run_together(studies, 2)]
+    assert [figure.title for figure in drawn] == ["curves of study one", "curves of study two"]
+
+
 def test_a_study_in_memory_has_nothing_to_draw_from() -> None:
     with pytest.raises(StudyError, match="has no record that a figure can be made of"):
         make_result(3, 1).plot()

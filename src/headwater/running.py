@@ -61,10 +61,10 @@ def run_study(study: Study, limits: Limits, watcher: Watcher, *, is_new: bool) -
     with open_executor(study, limits, watcher) as (executor, plain):
         settings = replace(plain, earlier_s=earlier_s)
         run = _run_stages if has_stages else _run_search
-        return _with_views(run(study, limits, executor, settings, is_new=is_new), study.storage)
+        return with_views(run(study, limits, executor, settings, is_new=is_new), study.storage)
 
 
-def _with_views(result: Result, storage: str | Path | None) -> Result:
+def with_views(result: Result, storage: str | Path | None) -> Result:
     """Let a result make reports and figures of its study, where there is a record to read."""
     if storage is None or str(storage) in MEMORY_NAMES:
         return result

@@ -14,7 +14,7 @@ from headwater.conduct.study_conductor import StudyConductor
 from headwater.errors import AllTrialsFailedError, HeadwaterError, StudyEnds, StudyError
 from headwater.execute import AutoExecutor, Executor, InlineExecutor, ProcessExecutor
 from headwater.interrupts import stopping_at_interrupt
-from headwater.running import REFUSALS, find_earlier, open_executor
+from headwater.running import REFUSALS, find_earlier, open_executor, with_views
 from headwater.settings import check_one_of
 from headwater.stage import OpenStudy, RunSettings
 from headwater.study import Study
@@ -146,7 +146,7 @@ def _run(opened: Sequence[tuple[Member, OpenStudy]], executor: Executor, setting
         conductor.close()
         result = one.finish()
         one.close()
-        member.on_result(result)
+        member.on_result(with_views(result, member.study.storage))
 
     kinds = [_find_kind(one, settings) for _, one in opened]
     joint = JointConductor(list(by_conductor), kinds, conclude, turn_s)
