@@ -60,11 +60,6 @@ def test_verbs_that_only_read_import_nothing_heavy(arguments: tuple[str, ...], e
     assert imported.isdisjoint(HEAVY)
 
 
-def test_the_list_of_a_record_that_nobody_writes_needs_no_sqlalchemy(empty_place: Path) -> None:
-    write_plain(empty_place / "headwater.db")
-    assert "sqlalchemy" not in list_imports("ls")
-
-
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",)])
 def test_no_verb_is_loaded_before_it_is_used(arguments: tuple[str, ...]) -> None:
     imported = list_imports(*arguments)

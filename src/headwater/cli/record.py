@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -34,17 +32,23 @@ from headwater.settings import DEFAULT_STORAGE
 if TYPE_CHECKING:
     from headwater.report.exporting import Format
     from headwater.report.reading import StoredStudy
-    from headwater.store import StudyInfo
-    from headwater.store.quiet_file import RecordReader
-    from headwater.trials import Result
-
-    ListedStudy: TypeAlias = tuple[StudyInfo, Result, str]
 
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption = False) -> None:
     """List the studies in the record."""
     with telling_errors():
-        rows, damaged = _read_studies(storage)
+        from headwater.report.reading import find_state, read_listed
+        from headwater.store import open_store
+
+        with open_store(storage, create=False) as store:
+            damaged: list[str] = []
+            studies = store.studies(damaged)
+            rows = []
+            for info in studies:
+                lines: list[str] = []
+                result = read_listed(store, info, storage, lines)
+                rows.append((info, result, find_state(store, info, result)))
+                damaged += [f"study {info.name!r}: {line}" for line in lines]
         if as_json:
             from headwater.report import json_views
 
@@ -54,33 +58,6 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, as_json: JsonOption =
 
             open_out().print(studies_table(rows))
         tell_damage(damaged)
-
-
-def _read_studies(storage: str) -> tuple[list[ListedStudy], list[str]]:
-    """Read all studies with their states, and a line about each row that cannot be read."""
-    from headwater.store.quiet_file import open_quiet
-
-    quiet = open_quiet(storage)
-    if quiet is not None:
-        with quiet, suppress(sqlite3.Error):  # of a damaged file, about which open_store says more
-            return _list_rows(quiet, storage)
-    from headwater.store import open_store
-
-    with open_store(storage, create=False) as store:
-        return _list_rows(store, storage)
-
-
-def _list_rows(store: RecordReader, storage: str) -> tuple[list[ListedStudy], list[str]]:
-    from headwater.report.reading import find_state, read_listed
-
-    damaged: list[str] = []
-    rows = []
-    for info in store.studies(damaged):
-        lines: list[str] = []
-        result = read_listed(store, info, storage, lines)
-        rows.append((info, result, find_state(store, info, result)))
-        damaged += [f"study {info.name!r}: {line}" for line in lines]
-    return rows, damaged
 
 
 def show(  # noqa: PLR0913 - one parameter for each option

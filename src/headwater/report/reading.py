@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.errors import StoreError
 from headwater.report.record_views import StoredViews
 from headwater.settings import find_storage
 from headwater.space import Config
-from headwater.store import ATTRIBUTE, Note, Runner, StudyInfo, read_shown
+from headwater.store import ATTRIBUTE, Note, Runner, Store, StudyInfo, find_runner, open_store, read_shown
 from headwater.store.checking import read_real, read_text, read_whole
 from headwater.trials import (
     NODE_STAYS,
@@ -30,10 +30,6 @@ from headwater.trials import (
     TrialRecord,
     average_replicas,
 )
-
-if TYPE_CHECKING:
-    from headwater.store import Store
-    from headwater.store.quiet_file import RecordReader
 
 _PROFILE = "lanes: "
 
@@ -53,7 +49,7 @@ class StoredStudy:
     """What could not be read and is left out, a line each."""
 
 
-def read_result(store: RecordReader, info: StudyInfo, storage: str, damaged: list[str] | None = None) -> Result:
+def read_result(store: Store, info: StudyInfo, storage: str, damaged: list[str] | None = None) -> Result:
     """Read the trials of a study; `damaged` takes a line about each that cannot be read, which is left out."""
     trials = average_replicas(store.trials(info.id, read_shown, damaged), info.num_seeds)
     return Result(
@@ -68,7 +64,7 @@ def read_result(store: RecordReader, info: StudyInfo, storage: str, damaged: lis
     )
 
 
-def read_listed(store: RecordReader, info: StudyInfo, storage: str, damaged: list[str]) -> Result:
+def read_listed(store: Store, info: StudyInfo, storage: str, damaged: list[str]) -> Result:
     """Read the trials of a study and, where these are of surrogates, its target."""
     result = read_result(store, info, storage, damaged)
     if info.settings.get("surrogate") is None:
@@ -91,8 +87,6 @@ def load_study(name: str | None = None, storage: str | Path | None = None) -> Re
     Raises:
         StoreError: There is no such record or no such study, or it cannot be read.
     """
-    from headwater.store import open_store
-
     place = find_storage() if storage is None else str(storage)
     with open_store(place, create=False) as store:
         stored = read_study(store, name, place)
@@ -103,10 +97,10 @@ def load_study(name: str | None = None, storage: str | Path | None = None) -> Re
     return replace(stored.result, profiles=tuple(stored.profiles.values()), views=views)
 
 
-def find_state(store: RecordReader, info: StudyInfo, result: Result) -> str:
+def find_state(store: Store, info: StudyInfo, result: Result) -> str:
     """Say where a study stands: running, killed, done, unfinished, or empty; unknown where its lease is damaged."""
     try:
-        runner = store.read_lease(info.id)
+        runner = find_runner(store, info.id)
     except StoreError:
         return "unknown"
     if runner is not None:
@@ -163,9 +157,7 @@ def read_study(store: Store, name: str | None, storage: str) -> StoredStudy:
     )
 
 
-def read_target(
-    store: RecordReader, name: object, storage: str, damaged: list[str]
-) -> tuple[str | None, TrialRecord | None]:
+def read_target(store: Store, name: object, storage: str, damaged: list[str]) -> tuple[str | None, TrialRecord | None]:
     """Read the target of a study with surrogates: the study that trained it, by `name`, and the trial."""
     if name is None:
         return None, None
@@ -191,9 +183,9 @@ def is_search_over(run: object, *, is_running: bool) -> bool:
     return not is_running and isinstance(run, Mapping) and run.get("ended_early") is None
 
 
-def _find_holder(store: RecordReader, info: StudyInfo) -> Runner | None:
+def _find_holder(store: Store, info: StudyInfo) -> Runner | None:
     try:
-        return store.read_lease(info.id)
+        return find_runner(store, info.id)
     except StoreError:  # its lease is damaged, which find_state says
         return None
 
@@ -224,8 +216,6 @@ def read_spending(facts: Mapping[str, Any], damaged: list[str]) -> Spending | No
 
 def read_best(name: str, storage: str, count: int) -> list[Config]:
     """Read the configurations of a study's best trials, as they can be shown."""
-    from headwater.store import open_store
-
     with open_store(storage, create=False) as store:
         ranked = read_result(store, store.study(name), storage).ranked
     if not ranked:

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from headwater.store.changing import remove_study, rename_study, reopen_failed
     from headwater.store.folder import Folder, is_on_network, remove_folder
     from headwater.store.leases import Lease, ask_to_stop, find_asker, find_runner
-    from headwater.store.recorder import Recorder
-    from headwater.store.rows import read_shown
+    from headwater.store.recorder import Recorder, read_shown
     from headwater.store.runner import Runner
     from headwater.store.spans import read_spans
     from headwater.store.stages import find_running_stage, list_stages
@@ -78,7 +77,7 @@ if not TYPE_CHECKING:
             "list_stages": "stages",
             "open_store": "store",
             "place_states": "states",
-            "read_shown": "rows",
+            "read_shown": "recorder",
             "read_spans": "spans",
             "remove_folder": "folder",
             "remove_study": "changing",

@@ -116,3 +116,11 @@ class Recorder:
 
 def _write_attributes(noted: Mapping[int, Mapping[str, Any]]) -> tuple[Note, ...]:  # Any: JSON values
     return tuple(Note(kind=ATTRIBUTE, text=encode_json(dict(own)), number=number) for number, own in noted.items())
+
+
+def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored
+    """Return a stored configuration as it can be shown, for reading trials without their space."""
+    shown: Config = stored["shown"]
+    if not isinstance(shown, dict):
+        raise TypeError(f"it is {shown!r:.40}, where names and values belong")
+    return shown

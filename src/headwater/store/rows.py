@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from uuid import uuid4
+
+from sqlalchemy import Select, select
 
 from headwater.errors import StoreError
 from headwater.space import Config
@@ -20,13 +22,10 @@ from headwater.store.checking import (
 )
 from headwater.store.encoding import clean_text, encode_json, encode_numbers
 from headwater.store.runner import Runner
+from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
 from headwater.store.values import ATTRIBUTE, Note, StudyInfo, Transition
 from headwater.trials import MOST_SEEDS, Arrival, Lane, Report, Span, SpanPurpose, Status, TrialRecord
 
-if TYPE_CHECKING:
-    from sqlalchemy import Select
-
-T = TypeVar("T")
 Decode = Callable[[Any], Config]  # Any: the JSON value that was stored
 Values = Mapping[str, Any]  # Any: a row by column, whose types the tables state
 Rows = Iterable[Sequence[Any]]  # Any: the columns that select_trials names
@@ -208,10 +207,6 @@ def read_arrival(number: object, epoch: object, status: object) -> Arrival:
 
 def select_trials(study_id: int) -> list[Select[Any]]:  # Any: see Values
     """Ask for what `read_trials` puts together."""
-    from sqlalchemy import select  # not fast to import, and `quiet_file` does without
-
-    from headwater.store.schema import NOTES, REPORTS, TRANSITIONS, TRIALS
-
     wanted = (
         (TRIALS, ("number", "config")),
         (REPORTS, ("number", "epoch", "metrics")),
@@ -300,23 +295,3 @@ def _decode_config(stored: dict[str, Any], decode: Decode) -> Config:  # Any: JS
         return decode(stored)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(f"its configuration cannot be read ({type(error).__name__}: {error!s:.80})") from error
-
-
-def read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str] | None = None) -> list[T]:
-    """Return what rows hold; those that are not what they must be are left out, which `damaged` is told."""
-    sound = []
-    for what, read in reads:
-        try:
-            sound.append(read())
-        except StoreError as error:
-            if damaged is not None:
-                damaged.append(f"{what} is left out: {error}")
-    return sound
-
-
-def read_shown(stored: Any) -> Config:  # Any: the JSON value that was stored
-    """Return a stored configuration as it can be shown, for reading trials without their space."""
-    shown: Config = stored["shown"]
-    if not isinstance(shown, dict):
-        raise TypeError(f"it is {shown!r:.40}, where names and values belong")
-    return shown

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -26,6 +26,8 @@ from headwater.store.runner import Runner
 from headwater.store.schema import FACTS, LEASES, NOTES, REPORTS, SPANS, STUDIES, TRANSITIONS, TRIALS
 from headwater.store.values import Batch, Note, StudyInfo
 from headwater.trials import Arrival, Lane, Span, Status, TrialRecord
+
+T = TypeVar("T")
 
 LARGEST_FENCE = 2**62
 """Beyond it, SQLite would go on counting in floats."""
@@ -184,7 +186,7 @@ class Store:
         with self._reading() as connection:
             found = connection.execute(self._select_studies()).mappings().all()
         reads = [(f"study {row['name']!r:.60}", partial(rows.read_study, {**row})) for row in found]
-        return rows.read_sound(reads, damaged)
+        return _read_sound(reads, damaged)
 
     def _select_studies(self) -> Select[Any]:  # Any: see rows.Values
         columns = [column for column in STUDIES.c if self._database.version >= 2 or column is not STUDIES.c.uuid]
@@ -271,13 +273,13 @@ class Store:
         columns = (TRANSITIONS.c.number, TRANSITIONS.c.epoch, TRANSITIONS.c.status)
         ends = (TRANSITIONS.c.study_id == study_id) & (TRANSITIONS.c.status != Status.RUNNING.value)
         (found,) = self.select(select(*columns).where(ends).order_by(TRANSITIONS.c.sequence))
-        return rows.read_sound([("the end of a segment", partial(rows.read_arrival, *row)) for row in found])
+        return _read_sound([("the end of a segment", partial(rows.read_arrival, *row)) for row in found])
 
     def notes(self, study_id: int, damaged: list[str] | None = None) -> list[Note]:
         """Return every note on the study and on its trials, in the order of writing."""
         columns = (NOTES.c.kind, NOTES.c.text, NOTES.c.number)
         (found,) = self.select(select(*columns).where(NOTES.c.study_id == study_id).order_by(NOTES.c.sequence))
-        return rows.read_sound([("a note", partial(rows.read_note, *row)) for row in found], damaged)
+        return _read_sound([("a note", partial(rows.read_note, *row)) for row in found], damaged)
 
     def spans(self, info: StudyInfo) -> list[Span]:
         """Return which trials of a study sat on which device, in the order in which they left it."""
@@ -286,7 +288,7 @@ class Store:
         names = ("device", "purpose", "trials", "begin_s", "end_s")
         query = select(*(SPANS.c[name] for name in names)).where(SPANS.c.study_id == info.id)
         (found,) = self.select(query.order_by(SPANS.c.sequence))
-        return rows.read_sound([("a span", partial(rows.read_span, info.name, row._asdict())) for row in found], [])
+        return _read_sound([("a span", partial(rows.read_span, info.name, row._asdict())) for row in found], [])
 
     def add_fact(self, study_id: int, key: str, value: Any, *, fence: int | None = None) -> None:  # Any: a JSON value
         """Record a measurement or a choice, such as the number of lanes; earlier values under `key` stay below it."""
@@ -299,7 +301,7 @@ class Store:
         """Return the latest value under each key."""
         query = select(FACTS.c.key, FACTS.c.value).where(FACTS.c.study_id == study_id).order_by(FACTS.c.sequence)
         (found,) = self.select(query)
-        return dict(rows.read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
+        return dict(_read_sound([("a fact", partial(rows.read_fact, *row)) for row in found], damaged))
 
     def find_studies(self, key: str, value: Any) -> list[StudyInfo]:  # Any: a JSON value
         """Return the studies of which a fact says this, the newest first."""
@@ -312,8 +314,7 @@ class Store:
         query = select(FACTS.c.value).where(FACTS.c.study_id == study_id, FACTS.c.key == key)
         with self._reading() as connection:
             value = connection.execute(query.order_by(FACTS.c.sequence.desc()).limit(1)).scalar()
-        found = [] if value is None else rows.read_sound([("a fact", partial(rows.read_fact, key, value))])
-        return dict(found).get(key)
+        return None if value is None else dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key)
 
     def facts_after(self, study_id: int, key: str, sequence: int) -> list[tuple[int, Any]]:  # Any: JSON values
         """Return all values under one key that were written after one, each with its place in the order of writing."""
@@ -321,7 +322,7 @@ class Store:
         query = select(FACTS.c.sequence, FACTS.c.value).where(chosen).order_by(FACTS.c.sequence)
         (found,) = self.select(query)
         return [
-            (place, dict(rows.read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key))
+            (place, dict(_read_sound([("a fact", partial(rows.read_fact, key, value))])).get(key))
             for place, value in found
         ]
 
@@ -385,3 +386,15 @@ class Store:
                 self._database.require_present()
         except DBAPIError as error:
             raise StoreError(explain_failure(error, self._database)) from error
+
+
+def _read_sound(reads: Sequence[tuple[str, Callable[[], T]]], damaged: list[str] | None = None) -> list[T]:
+    """Return what rows hold; those that are not what they must be are left out, which `damaged` is told."""
+    sound = []
+    for what, read in reads:
+        try:
+            sound.append(read())
+        except StoreError as error:
+            if damaged is not None:
+                damaged.append(f"{what} is left out: {error}")
+    return sound
