@@ -85,10 +85,10 @@ def name_measured_device() -> str:
     return describe_device(choose_device("auto"), count_threads())
 
 
-def measure_samples(model_s: float = MODEL_S) -> Iterator[tuple[str, Profile]]:
+def measure_samples() -> Iterator[tuple[str, Profile]]:
     """Profile groups of 1, 2, 4, … lanes of each model as a study does, and yield the names and the profiles."""
     lanes = [Lane(number=number, config={"lr": 1e-4 * (number + 1)}, seed=0) for number in range(MOST_LANES)]
     for name, function in SAMPLES.items():
-        deadline = Deadline.start(model_s / BUDGET_SHARE)
+        deadline = Deadline.start(MODEL_S / BUDGET_SHARE)
         setup = TrainingSetup(function, device=choose_device("auto"), deadline=deadline)
         yield name, profile_lanes(setup, lanes, share=math.inf)[0]
