@@ -331,8 +331,8 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
 
 
 def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
-    """Return the table of a module's children, with duplicates and None."""
-    return module._modules
+    """Return a module's children by their names, with duplicates and None; that of a script is no dictionary."""
+    return dict(module._modules.items())
 
 
 def call_module(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

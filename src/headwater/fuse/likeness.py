@@ -61,7 +61,7 @@ def alike(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
 
 def slots_of(module: nn.Module) -> dict[str, Any]:
     """Return all that a module has under a name, its hooks as lists, but for parameters and buffers."""
-    children = dict(children_of(module))
+    children = children_of(module)
     if COMPILED_CHILD in children:  # compiled, which shows in nothing but the speed
         return children
     own = {name: [*value.values()] if name in _HOOKS else value for name, value in vars(module).items()}
