@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_group
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
+from headwater.cli.verbs import VERBS
 
 STUDY = """
 import headwater as hw
@@ -64,7 +64,7 @@ def read(*arguments: str, exit_code: int = 0) -> Any:
 
 
 def test_every_verb_with_a_table_has_the_option() -> None:
-    verbs = {name: verb for name, verb in get_group(app).commands.items() if not verb.hidden}
+    verbs = {verb.name: verb.load() for verb in VERBS if not verb.is_hidden}
     with_json = {name for name, verb in verbs.items() if any("--json" in option.opts for option in verb.params)}
     assert with_json == verbs.keys() - WITHOUT_TABLE
 
