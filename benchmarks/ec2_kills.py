@@ -31,7 +31,18 @@ import torch
 from torch import nn
 
 import headwater as hw
-from headwater.cloud.ec2 import LEASE_S, LEASE_TAG, RUN_TAG, STUDY_TAG, Ec2Cluster, Ec2Settings, open_client, sweep
+from headwater.cloud.ec2 import (
+    LEASE_S,
+    LEASE_TAG,
+    RUN_TAG,
+    STUDY_TAG,
+    Ec2Cluster,
+    Ec2Settings,
+    end_instances,
+    list_instances,
+    open_client,
+)
+from headwater.cloud.protocol import Node
 from headwater.plan.jobs import EpochSeconds, Instance, Job, JobStage
 
 IMAGE = "ami-12c6146b"
@@ -69,6 +80,13 @@ class Kill:
     num_untagged: int
     num_before_lease: int
     """How many a sweep ends while the lease still holds: it must be none."""
+
+
+def sweep(client: Any, now_s: float, study: str | None = None) -> list[Node]:
+    """Terminate the instances whose leases have passed, and return them."""
+    expired = [node for node in list_instances(client, study) if node.lease_s is None or node.lease_s < now_s]
+    end_instances(client, [node.id for node in expired])
+    return expired
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from headwater.cloud.protocol import Cluster
 from headwater.conduct.protocol import Conductor
 from headwater.errors import PlanError
 from headwater.execute.node_keeper import NodeKeeper
+from headwater.execute.ray_connection import import_ray
 from headwater.execute.ray_executor import RayExecutor
 from headwater.plan.choice import choose_plan
 from headwater.plan.elastic import Limits, plan_fastest, plan_greedily
@@ -117,7 +118,9 @@ class ElasticExecutor:
 
         Raises:
             PlanError: No plan for what is left keeps to the limits; nothing is launched then.
+            StudyError: Ray is not installed, or the cluster refuses to launch nodes.
         """
+        import_ray()  # before anything is launched
         plan = self._find_plan(conductor)
         rules = replace(self._rules, earlier=self.earlier, plan=plan)
         job = self._job if self._job is None or plan is None else replace(self._job, instance=plan.instance)

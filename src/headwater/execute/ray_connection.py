@@ -109,5 +109,7 @@ def import_ray() -> Any:  # Any: the module, which has no types
         import ray.util.client
         import ray.util.scheduling_strategies
     except ImportError as error:
-        raise StudyError("executor='ray' needs Ray; install it with pip install 'headwater[ray]'") from error
+        raise StudyError(
+            "training on Ray or on jobs of Slurm needs Ray; install it with pip install 'headwater[ray]'"
+        ) from error
     return ray
