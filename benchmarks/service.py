@@ -83,7 +83,7 @@ study = hw.Study(train, space={"lr": hw.loguniform(1e-3, 0.1)}, metric="loss", l
 """
 KINDS = {"short": (2, 6, 0.05), "long": (6, 12, 0.25)}
 """Trials, epochs of each and the seconds that an epoch rests. Long ones go on in worker processes if devices come."""
-SHARED_KINDS = {"short": (2, 40, 0.25), "long": (4, 120, 0.25)}
+SHARED_KINDS = {"short": (2, 300, 0.25), "long": (4, 1200, 0.25)}
 """The same for studies that share lanes: all trials of a study train at once."""
 LARGEST_GAP = 1e-9
 """Relative difference of a loss that counts as equal where lanes were shared."""
@@ -244,7 +244,7 @@ class People:
         """Submit a study, however often the service has to be asked."""
         share_lanes = self._run.asked.share_lanes
         num_trials, source = write_study(kind, share_lanes=share_lanes)
-        seed, user, key = number % NUM_SEEDS, number % len(self._tokens), uuid4().hex
+        seed, user, key = choose_seed(number, self._run.asked), number % len(self._tokens), uuid4().hex
         body = {"file": "train.py", "files": [{"path": "train.py", "text": source}]}
         body |= {"options": {"trials": num_trials, "seed": seed}, "priority": number % 3, "share_lanes": share_lanes}
         begin_s = time.monotonic()
@@ -292,6 +292,17 @@ class People:
                 if time.monotonic() > give_up:
                     raise
             time.sleep(0.1)
+
+
+def choose_kind(number: int, asked: argparse.Namespace) -> str:
+    """Return the kind of a study; those of one turn of all users may train together, so they are of one kind."""
+    turn = number // asked.users if asked.share_lanes else number
+    return "long" if turn % 3 == 0 else "short"
+
+
+def choose_seed(number: int, asked: argparse.Namespace) -> int:
+    """Return the seed of a study; studies of unlike seeds do not train together."""
+    return (number // asked.users if asked.share_lanes else number) % NUM_SEEDS
 
 
 def write_study(kind: str, *, share_lanes: bool, is_slow: bool = True) -> tuple[int, str]:
@@ -353,7 +364,7 @@ def drive(run: Run, people: People, until: float) -> bool:
         ended = {row["study"] for row in run.rows.of("ended")}
         num_loaded = sum(not row["is_quiet"] for row in submitted.values())
         if num_loaded < num_studies and len(submitted) - len(ended) < run.asked.active:
-            people.submit(num_loaded, "long" if num_loaded % 3 == 0 else "short")
+            people.submit(num_loaded, choose_kind(num_loaded, run.asked))
             continue
         known = people.list_studies()
         for study, row in submitted.items():
@@ -389,7 +400,10 @@ def main() -> None:
     folder = asked.folder.resolve()
     rows = Rows(folder / "rows.jsonl")
     compared = {(row["kind"], row["seed"]) for row in rows.of("alone")}
-    for kind, seed in ((kind, seed) for kind in KINDS for seed in range(NUM_SEEDS)):
+    numbers = range(max(asked.studies, asked.quiet))
+    wanted = {(choose_kind(number, asked), choose_seed(number, asked)) for number in numbers}
+    wanted |= {("short", choose_seed(number, asked)) for number in range(asked.quiet)}
+    for kind, seed in sorted(wanted):
         if (kind, seed) not in compared:
             rows.add("alone", kind=kind, seed=seed, trials=run_alone(folder, kind, seed, share_lanes=asked.share_lanes))
     dice = random.Random(len(rows.all))

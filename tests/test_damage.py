@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.page_studies import write_plain
 from typer.testing import CliRunner
 from typer.testing import Result as Invoked
@@ -19,6 +21,7 @@ import headwater as hw
 from headwater.cli import app
 from headwater.errors import StoreError
 from headwater.store import Lease, open_store
+from headwater.store.state_format import StateHeader, seal_state
 
 COLUMNS = [
     ("studies", "name"), ("studies", "metric"), ("studies", "mode"), ("studies", "seed"), ("studies", "space"),
@@ -243,6 +246,7 @@ HARMS = {
     "sum": (["mirror"], SPACE.format("text", f'"uniform({"1+" * 9_000}1, 2)"')),
     "bounds": (["mirror"], SPACE.format("text", '"uniform(1, 0, 5, 6)"')),
     "step": (["mirror"], SPACE.format("text", '"quniform(0, 1, 0)"')),
+    "date": (["ls"], "UPDATE studies SET created = 1e15"),
     "time": (["mirror"], "UPDATE transitions SET seconds = 253402300799"),
 }
 """By what is wrong: a verb, and a statement that has it stumble over that."""
@@ -258,3 +262,40 @@ def test_no_value_of_a_stranger_ends_a_verb_in_a_traceback(empty_place: Path, wh
     with closing(sqlite3.connect("study.db", isolation_level=None)) as connection:
         assert connection.execute(statement).rowcount
     ask(*arguments)
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        [-1],
+        ["x"],
+        [{"$map": [[None, {"$tensor": "/models/0/weight"}]]}],
+        [{"$map": [["weight", 5]]}],
+        {"$map": []},
+        [{"$map": [["weight", {"$tensor": "not there"}]]}],
+    ],
+)
+def test_kept_weights_of_a_stranger_are_refused_in_one_line(empty_place: Path, models: object) -> None:
+    study = hw.Study(train_model, space={"lr": hw.uniform(0, 1)}, metric="loss", storage="study.db", name="one")
+    study.run(num_trials=1)
+    (path,) = Path("study.db.states").rglob("best-*")
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+    tree = {
+        "$map": [[name, models if name == "models" else value] for name, value in json.loads(metadata["tree"])["$map"]]
+    }
+    header = StateHeader(
+        study=metadata["study"], trial=int(metadata["trial"]), epoch=int(metadata["epoch"]), tree=json.dumps(tree)
+    )
+    path.write_bytes(seal_state(header, content))
+    result = ask("best", "one", "--save", "weights.safetensors")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def train_model(trial: hw.Trial) -> None:
+    model = trial.prepare_model(torch.nn.Linear(2, 1))
+    for _ in trial.epochs(1):
+        trial.report(loss=model(torch.ones(1, 2)).sum())

@@ -176,6 +176,17 @@ def test_a_pipe_or_link_in_the_place_of_a_file_is_refused(
     assert (victim / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_pipe_that_takes_the_place_of_an_open_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with open_store(path) as store:
+        record_study(store)
+    with open_store(path, create=False) as store:
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(StoreError, match="is a pipe"):
+            store.studies()
+
+
 def write_journal(path: Path, other: Path) -> None:
     """Write a rollback journal of no pages that names a super-journal, as SQLite's file format describes it."""
     magic, page = bytes.fromhex("d9d505f920a163d7"), 4096

@@ -293,6 +293,7 @@ def _save_weights(study: str | None, storage: str, path: Path, named: str | None
     from safetensors.torch import save_file
 
     from headwater.store import find_states, open_store
+    from headwater.store.state_format import refusing_damage
     from headwater.train.best_weights import choose_weights, show_epochs
     from headwater.train.state_store import StateStore
 
@@ -301,11 +302,15 @@ def _save_weights(study: str | None, storage: str, path: Path, named: str | None
     with open_store(storage, create=False) as store:
         states = find_states(store, store.study(home), named)
     state = StateStore(states).load_kept()
-    models, epochs = choose_weights(state), show_epochs(state)
+    with refusing_damage():  # anybody can write a state with the right checksum
+        models, epochs = choose_weights(state), show_epochs(state)
+        models = [{name: tensor.contiguous().clone() for name, tensor in weights.items()} for weights in models]
+        if not all(isinstance(name, str) for weights in models for name in weights):
+            raise TypeError("a weight without a name")
     kept = states.kept[0] if states.kept is not None else None
     places = [path] if len(models) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(len(models))]
     for place, weights in zip(places, models, strict=True):
-        save_file({name: tensor.contiguous().clone() for name, tensor in weights.items()}, place)
+        save_file(weights, place)
     whose = f"weights of trial {kept} of study {home}{f', of its {epochs},' if epochs else ''}"
     best = (stored.result.target or stored.result.best).number if stored.result.ranked else kept
     if best != kept:

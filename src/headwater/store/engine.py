@@ -317,6 +317,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
     """Open for one transaction. Without a WAL file nobody is writing; "immutable" then keeps SQLite from making one."""
+    _require_plain_files(path)  # again: the record may have been replaced since the last transaction
     is_written = Path(f"{path}-wal").exists()
     uri = f"{path.as_uri()}?mode=ro" if is_written else f"{path.as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)

@@ -152,6 +152,23 @@ def test_what_a_study_says_in_the_name_of_its_steward_harms_nobody_else(start_se
     assert service.process.poll() is None
 
 
+def test_a_study_whose_steward_dies_before_it_can_be_stopped_is_ended(service: RunningService) -> None:
+    """Else a study could go on for ever by killing its steward."""
+    user = service.add_user("ada")
+    study = submit(user, SLOW)
+    begin_s = wait_for(user, study, has_epochs(1))["device_seconds"]
+    pid = read_pid(service, study)
+    runner = os.pidfd_open(pid)
+    steward = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(steward, signal.SIGSTOP)
+    user.change(study, "stop")
+    wait_for(user, study, lambda one: one["device_seconds"] > begin_s + 2)  # the wish has been sent by then
+    os.kill(steward, signal.SIGKILL)
+    assert wait_for_end(user, study)["state"] == "stopped"
+    assert select.select([runner], [], [], 60)[0] == [runner], "the process goes on"
+    os.close(runner)
+
+
 def test_an_orderly_end_of_the_service_leaves_studies_running(service: RunningService) -> None:
     user = service.add_user("ada")
     study = submit(user, SLOW)

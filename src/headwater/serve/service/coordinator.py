@@ -348,6 +348,8 @@ class Coordinator:
         if runner.progress:
             await self.call(self.store.change, runner.id, kind=PROGRESS, progress=runner.progress)
         found = await self._find(runner.id)
+        if status is not None or found.wish is not Wish.NONE:
+            await self.call(runner.end_rest)
         tail = await self.call(runner.folder.read_tail)
         changes = decide_end(found, status, tail, has_progressed=runner.has_progressed)
         ended = self._clock() if changes["state"] in (*ENDED, State.PAUSED) else None

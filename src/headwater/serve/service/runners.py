@@ -123,6 +123,11 @@ class StudyRunner:
         if self.pid is not None:
             kill_session(self.pid, self.folder.uid)
 
+    def end_rest(self) -> None:
+        """Kill what is left of a study that is over: its steward may have died before it could stop the study."""
+        if self.pid is not None and self.crew == [self]:
+            kill_session(self.pid, self.folder.uid)
+
     def _set_up(self, limits: Limits, *, may_start: bool) -> Setup:
         arguments = [
             "run",
