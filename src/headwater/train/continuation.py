@@ -30,9 +30,15 @@ class Continuation:
     def __init__(self, engine: Engine, variables: UserGlobals | None) -> None:
         self.obstacle = ""
         """Why the trial cannot be continued, as far as that is known."""
+        self.has_gradients = True
+        """Whether torch records gradients at the present head of the loop."""
         self._engine = engine
         self._variables = variables
         self._kept: dict[str, Any] = {}
+        self._process: dict[str, Any] = {}
+        """The settings of the process when the loop began."""
+        self._has_same_process: bool | None = None
+        """Whether the process has these settings at the present head of the loop; None until that is asked."""
         self._loop: LoopState | None = None
         self._frame: FrameType | None = None
         """The frame that asks for the next epoch, while it stands at the head of the loop."""
@@ -70,6 +76,7 @@ class Continuation:
         kept = [trial, *streams, *parts, *self._kept.values()]
         loaders = [stream.loader for stream in streams]
         variables = self._variables or UserGlobals(type(self))
+        self._process = self._read_process()
         self._loop = LoopState.begin(frames, variables, self._engine.lane_values, models, loaders, kept)
         self.obstacle = frames.obstacle or ("" if is_direct else INDIRECT)
         if self._engine.is_scaled:
@@ -92,7 +99,7 @@ class Continuation:
     @contextmanager
     def at_head(self, frame: FrameType) -> Iterator[None]:
         """Let the state of the loop be captured for a while: this frame asks for the next epoch."""
-        self._frame = frame
+        self._frame, self._has_same_process = frame, None
         try:
             yield
         finally:
@@ -113,8 +120,28 @@ class Continuation:
         if not counts_epochs:
             self.obstacle = UNCOUNTED
         elif self._loop is not None and self._head is not None:
-            self.obstacle = self.obstacle or self._find_file() or self._loop.find_obstacle(self._head)
+            self.obstacle = self.obstacle or self._find_outside() or self._loop.find_obstacle(self._head)
         return self.obstacle
+
+    def _find_outside(self) -> str:
+        """Say what the function has changed outside of its variables, which no checkpoint holds."""
+        return self._find_file() or self._find_setting()
+
+    def _find_setting(self) -> str:
+        if not self.has_begun or self._has_same_process:
+            return ""
+        changed = [name for name, value in self._read_process().items() if value != self._process.get(name)]
+        self._has_same_process = not changed
+        if not changed:
+            return ""
+        return (
+            f"the training function changes a setting of the process in its loop ({changed[0]}), and settings are no "
+            "part of a checkpoint; change it for a while by a with statement, or before the loop"
+        )
+
+    def _read_process(self) -> dict[str, Any]:
+        read = {} if self._variables is None else self._variables.read_process()
+        return read | {"has_gradients": self.has_gradients}
 
     def _find_file(self) -> str:
         """Say which file the function has written and may read again: after a pause it may be another trial's."""
@@ -129,7 +156,7 @@ class Continuation:
     def capture(self, state: LaneState, place: int, streams: Sequence[Stream]) -> None:
         """Add the state of a lane's loop to a checkpoint, or why the trial cannot be continued from it."""
         state.num_passes = [stream.num_passes for stream in streams]
-        state.obstacle = self.obstacle = self.obstacle or self._find_file()
+        state.obstacle = self.obstacle = self.obstacle or self._find_outside()
         if not self.obstacle and (self._loop is None or self._head is None):
             state.obstacle = IRREGULAR
         elif not self.obstacle and any(stream.num_open for stream in streams):

@@ -9,6 +9,7 @@ which that call's set-up has built, and into its variables. Classes are taken fr
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -44,6 +45,7 @@ from headwater.train.snapshot import (
     put_random,
     read_attributes,
     read_content,
+    read_hooks,
 )
 from headwater.train.user_globals import UserGlobals
 
@@ -53,6 +55,7 @@ WAY_OUT = (
 )
 GROUPING = "give the optimizer all its parameters before the loop, frozen or with a rate of 0 at first"
 CLONING = "keep a clone of it"
+HOOKING = "register hooks before the loop"
 CLEARING = "call its cache_clear() before the loop and at the end of each epoch, or drop the decorator"
 _BUILTIN: dict[type, str] = {
     list: "list", dict: "dict", set: "set", deque: "deque", OrderedDict: "OrderedDict", defaultdict: "defaultdict",
@@ -85,6 +88,9 @@ class LoopState:
     snapshot: Snapshot
     optimizers: Sequence[Any] = ()
     """The prepared optimizers, whose state dicts leave their attributes and hooks out."""
+    models: Sequence[nn.Module] = ()
+    weights: Sequence[Mapping[str, Any]] = ()
+    """The state dict of each prepared model when the loop began."""
     _head: LoopFrames | None = None
     _contents: dict[int, Content] = field(default_factory=dict)
     """What was read at this head, by id: data that all lanes share are compared once."""
@@ -111,18 +117,19 @@ class LoopState:
         """
         roots = _read_roots(frames, variables) | {f"#:model{place}": model for place, model in enumerate(models)}
         roots |= {f"#:loader{place}": _read_loader(loader) for place, loader in enumerate(loaders)}
-        weights = [tensor for model in models for tensor in model.state_dict(keep_vars=True).values()]
+        weights = [model.state_dict(keep_vars=True) for model in models]
         optimizers = [each for each in kept if isinstance(each, torch.optim.Optimizer)]
         roots |= _read_optimizers(optimizers)
         schedulers = [vars(each) for each in kept if isinstance(each, torch.optim.lr_scheduler.LRScheduler)]
         roots["#:functions"] = tuple(find_functions(schedulers, in_globals=False))
-        covered = {id(tensor): tensor for tensor in weights if isinstance(tensor, Tensor)}
+        tensors = [tensor for each in weights for tensor in each.values()]
+        covered = {id(tensor): tensor for tensor in tensors if isinstance(tensor, Tensor)}
         snapshot = Snapshot(roots, covered, {id(thing): thing for thing in kept}).take()
         snapshot.roots |= _read_groups(optimizers)
         snapshot.take()  # parameters that nothing else leads to
         numeric = [node.thing for node in snapshot.nodes.values() if node.kind in NUMERIC]
         snapshot.memories = {id(thing): lanes.memory(thing) for thing in numeric}
-        return cls(frames, variables, lanes, snapshot, optimizers)
+        return cls(frames, variables, lanes, snapshot, optimizers, models, weights)
 
     def find_obstacle(self, now: LoopFrames) -> str:
         """Say why a trial cannot be continued from this head of the loop; nothing if it can."""
@@ -158,8 +165,20 @@ class LoopState:
                     raise NotCarriableError(path, "has other parameters than when the loop began", GROUPING)
                 changed[path] = encoded
         encoder.finish()
+        if not is_dry:
+            self._require_saved_weights(encoder)
+        encoder.require_no_ids(changed)
         parts = (self.frames.describe(), changed, encoder.contents, encoder.new, encoder.data, numbers)
         return dict(zip(_TREE, (*parts, self.lanes.device.type), strict=True))
+
+    def _require_saved_weights(self, encoder: _Encoder) -> None:
+        """Refuse a weight that is still used, and that a prepared model no longer has where the checkpoint saves it."""
+        for number, (model, weights) in enumerate(zip(self.models, self.weights, strict=True)):
+            now = model.state_dict(keep_vars=True)
+            for name, tensor in weights.items():
+                if isinstance(tensor, Tensor) and encoder.has_met(tensor) and now.get(name) is not tensor:
+                    path = f"#:model{number}.{name}"
+                    raise NotCarriableError(path, "was replaced by another tensor", "write into it, or keep a clone")
 
     def _read_again(self, now: LoopFrames) -> dict[str, Any]:
         """Return the present values of variables, and the prepared models."""
@@ -387,6 +406,18 @@ class _Encoder:
             if not is_same or (path in self._moved and num_sharing[now] > 1):
                 raise NotCarriableError(path, "shares its memory with other tensors than when the loop began", CLONING)
 
+    def has_met(self, thing: Any) -> bool:
+        """Tell whether an object was referred to."""
+        return id(thing) in self._known
+
+    def require_no_ids(self, variables: Mapping[str, Any]) -> None:
+        """Refuse numbers that are the `id()` of an object, which has another one after the pause."""
+        for path, encoded in (*variables.items(), *self.contents.items(), ("", self.new)):
+            if _holds_id(encoded, self._known):
+                raise NotCarriableError(
+                    path, "holds the id() of an object", "use a name or the object itself as the key"
+                )
+
     def encode(self, value: Any, path: str) -> Any:
         """Return a reference as numbers, texts and lists, which begin with a tag."""
         value = self._lanes.read(value, self._place)
@@ -479,6 +510,8 @@ class _Encoder:
             return {"class": "=array", "type": fields, "shape": shape, "values": torch.from_numpy(content)}
         if type(value) not in _BUILTIN:
             raise NotCarriableError(path, f"is a tensor of the class {type(value).__name__}")
+        if id(value) not in self._snapshot.nodes and read_hooks(value):
+            raise NotCarriableError(path, "is a new tensor with hooks", HOOKING)
         has_graph = _has_graph(value, path)
         return {
             "class": f"={_BUILTIN[type(value)]}",
@@ -545,6 +578,7 @@ class _Encoder:
         now = self._read(thing, kind)
         if now.obstacle:
             raise NotCarriableError(path, now.obstacle)
+        _require_fixed(node, now)
         for key, value in children(thing, kind, now):
             self.encode(value, f"{path}{key}")
         if not is_same_content(node.content, now):
@@ -568,7 +602,7 @@ class _Encoder:
         if kind is Kind.RANDOM:
             return {"random": _encode_state(now.items)}
         if kind is Kind.DICT and path.endswith("_hooks") and len(now.items) > len(node.content.items):
-            raise NotCarriableError(path, "has new hooks", "register hooks before the loop")
+            raise NotCarriableError(path, "has new hooks", HOOKING)
         items = now.items if kind in (Kind.LIST, Kind.SET, Kind.DICT, Kind.CELL) else None
         return self._encode_content(Content(items), kind, path) | self._encode_attributes(node, now)
 
@@ -589,6 +623,7 @@ class _Encoder:
         if self._is_dry:
             self._encode_numbers(thing, path)
         now = node.content if self._is_dry else self._read(thing, node.kind)
+        _require_fixed(node, now)
         for key, value in children(thing, node.kind, now):
             self.encode(value, f"{path}{key}")
         if not is_same_content(node.content, now):
@@ -599,6 +634,7 @@ class _Encoder:
     def _write_weight(self, node: Node) -> None:
         """Write whether a weight of a prepared model takes gradients, the gradient that it has, and its attributes."""
         now = read_content(node.thing, Kind.WEIGHT)
+        _require_fixed(node, now)
         for key, value in children(node.thing, Kind.WEIGHT, now):
             self.encode(value, f"{node.path}{key}")
         entry = self._encode_attributes(node, now)
@@ -632,6 +668,29 @@ class _Encoder:
         else:
             entry = self._encode_numbers(node.thing, node.path)
         return entry | self._encode_content(Content(None, now.attributes), node.kind, node.path)
+
+
+def _holds_id(encoded: Any, ids: Mapping[int, Any]) -> bool:
+    """Tell whether an encoded value holds one of these ids as a number."""
+    waiting = [encoded]
+    while waiting:
+        value = waiting.pop()
+        if type(value) is int and value in ids:
+            return True
+        if isinstance(value, list | tuple):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return False
+
+
+def _require_fixed(node: Node, now: Content) -> None:
+    """Refuse an object of another class than when the loop began, and a tensor with other hooks."""
+    if len(now.fixed) == len(node.content.fixed) and all(map(operator.is_, now.fixed, node.content.fixed)):
+        return
+    if isinstance(node.thing, Tensor):
+        raise NotCarriableError(node.path, "has other hooks than when the loop began", HOOKING)
+    raise NotCarriableError(node.path, f"has become a {type(node.thing).__name__}", "make another object instead")
 
 
 def _has_graph(value: Tensor, path: str) -> bool:

@@ -82,8 +82,13 @@ def _keep_tensor(tensor: Tensor) -> Iterator[Callable[[], object]]:
 def _keep_leaf(tensor: Tensor) -> Callable[[], None]:
     values, memory, requires_grad = tensor.detach().clone(), tensor.data_ptr(), tensor.requires_grad
     grad, grad_values = tensor.grad, None if tensor.grad is None else tensor.grad.clone()
+    hooks = [dict(table or {}) for table in _hooks_of(tensor)]
 
     def undo() -> None:
+        for table, before in zip(_hooks_of(tensor), hooks, strict=True):
+            if table is not None:
+                table.clear()
+                table.update(before)
         if tensor.data_ptr() == memory and tensor.shape == values.shape and tensor.dtype == values.dtype:
             tensor.data.copy_(values)  # others may see this memory
         else:
@@ -92,6 +97,10 @@ def _keep_leaf(tensor: Tensor) -> Callable[[], None]:
         tensor.grad = grad if grad is None or grad_values is None else grad.copy_(grad_values)
 
     return undo
+
+
+def _hooks_of(tensor: Any) -> tuple[Any, Any]:  # Any: untyped in torch
+    return tensor._backward_hooks, tensor._post_accumulate_grad_hooks
 
 
 def _keep_lazy(tensor: Any) -> Callable[[], None]:

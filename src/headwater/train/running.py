@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -234,7 +235,8 @@ def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) ->
     try:
         with noting_writes(), _find_variables(setup).calling(), engine.running(setup.function):
             try:
-                trial.take_answer(setup.function(trial), setup.metric)
+                # A context of its own: variables of `contextvars` that the function sets are no other call's.
+                trial.take_answer(copy_context().run(setup.function, trial), setup.metric)
             except Exception:
                 if roster.halt is None:
                     trial.settle()  # lanes that leave at their report have not failed after it

@@ -10,11 +10,13 @@ import gc
 import hashlib
 import inspect
 import io
+import itertools
 import logging
+import operator
 import pickle
 import random
 import weakref
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -96,6 +98,8 @@ class Content:
     items: Any = None
     """The items of a container or the pairs of a dictionary; of a tensor or an array, a hash or a copy."""
     attributes: dict[str, Any] | None = None
+    fixed: tuple[Any, ...] = ()
+    """Parts that cannot be saved, and must stay the same objects: the class of an object, the hooks of a tensor."""
     obstacle: str = ""
     """Why the content cannot be read; empty if it can."""
 
@@ -224,11 +228,17 @@ def read_content(thing: Any, kind: Kind, *, copies: bool = False, is_fresh: bool
             change them unseen.
     """
     if kind in (Kind.TENSOR, Kind.ARRAY):
-        return _read_numbers(thing, copies=copies, is_fresh=is_fresh)
-    if kind is Kind.CACHE:
-        return _read_cache(thing, with_counts=not copies)  # which cannot be put back
-    reader = _READERS.get(kind)
-    return Content() if reader is None else reader(thing)
+        content = _read_numbers(thing, copies=copies, is_fresh=is_fresh)
+    elif kind is Kind.CACHE:
+        content = _read_cache(thing, with_counts=not copies)  # which cannot be put back
+    else:
+        reader = _READERS.get(kind)
+        content = Content() if reader is None else reader(thing)
+    if isinstance(thing, Tensor):
+        content.fixed = read_hooks(thing)
+    elif kind is Kind.OBJECT:
+        content.fixed = (type(thing),)
+    return content
 
 
 def _read_class(thing: Any) -> Content:
@@ -257,17 +267,22 @@ def children(thing: Any, kind: Kind, content: Content) -> Iterator[tuple[str, An
         for place, (key, value) in enumerate(content.items):
             yield f".key{place}", key
             yield f"[{key!r}]" if type(key) is str else f"[{place}]", value  # the numbers of hooks differ by call
-        yield "?", getattr(thing, "default_factory", None)
+        yield "?", thing.default_factory if isinstance(thing, defaultdict) else None
     elif kind in (Kind.LIST, Kind.CELL, Kind.CACHE):
         yield from ((f"[{place}]", item) for place, item in enumerate(content.items))
     elif kind is Kind.CONSTANT:
         yield from _held_by_constant(thing)
     elif kind is Kind.CLASS:
-        yield from ((f".{name}", part) for name, part in vars(thing).items() if isinstance(part, _METHODS))
+        yield from ((f".{name}", part) for name, part in vars(thing).items() if _is_code_or_descriptor(part))
     elif kind is Kind.OBJECT:
         yield ".__class__", type(thing)
     for name, value in (content.attributes or {}).items():
         yield f".{name}", value
+
+
+def _is_code_or_descriptor(part: Any) -> bool:
+    """Tell whether an attribute of a class may hold state beside data: a function, or a descriptor of the user's."""
+    return isinstance(part, _METHODS) or is_users_module(type(part).__module__)
 
 
 def _held_by_constant(thing: Any) -> Iterator[tuple[str, Any]]:
@@ -287,7 +302,8 @@ def is_same_content(one: Content, other: Content) -> bool:
     """Tell whether two contents hold the same objects and the same values."""
     if one.obstacle or other.obstacle:
         return False
-    return _same_items(one.items, other.items) and _same_attributes(one.attributes, other.attributes)
+    is_fixed = len(one.fixed) == len(other.fixed) and all(map(operator.is_, one.fixed, other.fixed))
+    return is_fixed and _same_items(one.items, other.items) and _same_attributes(one.attributes, other.attributes)
 
 
 def is_same_reference(one: Any, other: Any) -> bool:
@@ -319,6 +335,10 @@ def _same_attributes(one: Mapping[str, Any] | None, other: Mapping[str, Any] | N
 
 def put_content(thing: Any, kind: Kind, content: Content) -> bool:
     """Put content that was read from an object back into it; tell whether that is possible."""
+    return _put_fixed(thing, kind, content.fixed) and _put_shallow(thing, kind, content)
+
+
+def _put_shallow(thing: Any, kind: Kind, content: Content) -> bool:
     match kind:
         case Kind.LIST | Kind.SET | Kind.DICT:
             put_items(thing, kind, content.items)
@@ -339,6 +359,18 @@ def put_content(thing: Any, kind: Kind, content: Content) -> bool:
     return True
 
 
+def _put_fixed(thing: Any, kind: Kind, fixed: tuple[Any, ...]) -> bool:
+    """Give an object its class again, and take new hooks off a tensor; tell whether that is enough."""
+    if kind is Kind.OBJECT and type(thing) is not fixed[0]:
+        thing.__class__ = fixed[0]
+    known = {id(hook) for hook in fixed}
+    hooks = _find_hooks(thing) if isinstance(thing, Tensor) else []
+    for each in hooks:
+        for key in [key for key, hook in each.items() if id(hook) not in known]:
+            del each[key]
+    return not isinstance(thing, Tensor) or sum(map(len, hooks)) == len(fixed)
+
+
 def _put_cache(thing: Any, content: Content) -> bool:
     thing.cache_clear()
     return is_same_content(_read_cache(thing, with_counts=False), content)
@@ -350,7 +382,7 @@ def put_items(thing: Any, kind: Kind, items: Sequence[Any]) -> None:
         dict.clear(thing)
         for key, value in items:
             dict.__setitem__(thing, key, value)
-        if hasattr(thing, "move_to_end"):  # an OrderedDict keeps its order elsewhere
+        if isinstance(thing, OrderedDict):  # which keeps its order elsewhere
             thing.clear()
             thing.update(items)
     elif isinstance(thing, list):
@@ -417,8 +449,9 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_data(name: str, value: Any) -> bool:
-    """Tell whether an attribute of a class is data, not code."""
-    return not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
+    """Tell whether an attribute of a class is the user's: data, a function or a method."""
+    is_own = isinstance(value, _METHODS) or not hasattr(type(value), "__get__")
+    return is_own and not (name.startswith("__") or name == "_abc_impl")
 
 
 def find_grad(tensor: Tensor) -> Tensor | None:
@@ -426,6 +459,25 @@ def find_grad(tensor: Tensor) -> Tensor | None:
     with DisableTorchFunction():
         stack = stack_of(tensor) if is_lane_tensor(tensor) else tensor
         return stack.grad if stack.is_leaf else None
+
+
+def read_hooks(tensor: Tensor) -> tuple[Any, ...]:
+    """Return the hooks that the gradients of a leaf go through."""
+    return tuple(hook for hooks in _find_hooks(tensor) for hook in hooks.values())
+
+
+def _find_hooks(tensor: Tensor) -> list[dict[int, Any]]:
+    """Return the tables of hooks that gradients of a leaf go through; of lanes' leaf, also those of the stack."""
+    with torch._C.DisableTorchFunction():
+        tensors = [tensor, stack_of(tensor)] if is_lane_tensor(tensor) else [tensor]
+        if not tensors[-1].is_leaf:
+            return []
+        found: list[Any] = [table for each in tensors for table in (each._backward_hooks, _late_hooks(each))]
+    return [table for table in found if table]
+
+
+def _late_hooks(tensor: Any) -> Any:  # Any: untyped in torch
+    return tensor._post_accumulate_grad_hooks
 
 
 _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
@@ -549,7 +601,8 @@ def _read_stuck(thing: Any) -> Content:
     if isinstance(thing, Tensor):
         return Content(obstacle="is a sparse tensor")
     way_out = "(make one in each epoch, or count in a variable and compute the value from the count)"
-    return Content(obstacle=f"is a {type(thing).__name__} in the middle {way_out}")
+    place = repr(thing) if isinstance(thing, itertools.count) else None
+    return Content(place, obstacle=f"is a {type(thing).__name__} in the middle {way_out}")
 
 
 _READERS: dict[Kind, Callable[[Any], Content]] = {

@@ -202,6 +202,7 @@ class Trial:
 
         Here the state of the loop is saved and put back: the rest of the epoch's code has run.
         """
+        self._continuation.has_gradients = torch.is_grad_enabled()  # which inference_mode(False) changes
         if self._continuation.has_begun:
             with self._continuation.at_head(frame):
                 self.settle()

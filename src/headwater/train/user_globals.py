@@ -7,6 +7,8 @@ trials of a process must not depend on one another, nor on a call that was broke
 from __future__ import annotations
 
 import dis
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, ModuleType
@@ -16,11 +18,21 @@ from torch import nn
 
 from headwater.errors import CannotPack, StudyError
 from headwater.fuse.users_code import find_functions, is_users_module
-from headwater.train.snapshot import Kind, Snapshot, is_same_content, is_same_reference, put_content
+from headwater.train.process_settings import apply_process_settings, read_process_settings
+from headwater.train.snapshot import Kind, Node, Snapshot, is_same_content, is_same_reference, put_content, read_content
 
+_EVERYTHING = "globals"
+"""The function by which code may reach every variable of its module."""
 _UNREAD = (Kind.UNKNOWN, Kind.STUCK)
-_READERS = frozenset({"load", "load_file", "safe_open"})
-"""Names of the functions by which code reads saved weights and the like."""
+_READERS = frozenset({
+    "load", "load_file", "safe_open", "read", "readline", "readlines", "read_text", "read_bytes", "reader",
+    "DictReader", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv", "read_json", "listdir", "scandir",
+    "iterdir", "glob",
+})  # fmt: skip
+"""Names of the functions by which code reads files and lists folders."""
+
+
+UNRESTORED = "which cannot be put back, so that other trials find it changed"
 
 
 class UserGlobals:
@@ -32,6 +44,10 @@ class UserGlobals:
         self._first: Snapshot | None = None
         self._num_active = 0
         self._reader = ""
+        self._process: dict[str, Any] = {}
+        """The settings of the process before the calls that have not ended."""
+        self._has_environment = False
+        """Whether the code names the environment variables, and may change them."""
         self.notes: tuple[str, ...] = ()
         """A remark on a variable that was changed and put back."""
 
@@ -47,6 +63,10 @@ class UserGlobals:
             self._first = Snapshot(self.read(), copies=True).take()
         elif self._num_active:
             self._reset(self._first)
+        if not self._num_active:
+            self._process = self.read_process()
+        elif self.read_process() != self._process:
+            raise CannotPack("the training function changes settings of the process")
         self._num_active += 1
         try:
             yield
@@ -54,10 +74,12 @@ class UserGlobals:
             self._num_active -= 1
             if not self._num_active:
                 self._reset(self._first)
+                self._reset_process(self._process)
 
     def _reset(self, first: Snapshot) -> None:
-        changed = [node for node in first.nodes.values() if node.kind not in _UNREAD]
-        changed = [node for node in changed if not is_same_content(node.content, first.read(node.thing, node.kind))]
+        changed = [node for node in first.nodes.values() if not _is_unchanged(node)]
+        stuck = [node for node in changed if node.kind in _UNREAD]
+        changed = [node for node in changed if node.kind not in _UNREAD]
         now = self.read()
         rebound = [path for path in now.keys() | first.roots.keys() if not _is_same(path, now, first.roots)]
         if (changed or rebound) and self._num_active:
@@ -71,6 +93,11 @@ class UserGlobals:
                 f"the training function changes the global variable {_name(seen[0])}, which is put back after each "
                 f"call so that no trial depends on another; to keep values, {way_out}",
             )
+        if stuck and not any(UNRESTORED in note for note in self.notes):
+            self.notes += (
+                f"the training function changes the global variable {_name(stuck[0].path)}, a "
+                f"{type(stuck[0].thing).__name__}, {UNRESTORED}; make it in the function",
+            )
         for node in changed:
             if not put_content(node.thing, node.kind, node.content):
                 way_out = "change a clone of it that the function makes"
@@ -82,6 +109,21 @@ class UserGlobals:
                 )
         for path in rebound:
             self._rebind(path, first.roots)
+
+    def _reset_process(self, before: dict[str, Any]) -> None:
+        """Put settings of the process and environment variables back, where the call has changed them."""
+        now = self.read_process()
+        if now != before:
+            apply_process_settings(before | {"warnings": []})
+        if now.get("environment") != before.get("environment"):
+            os.environ.clear()
+            os.environ.update(before["environment"])
+
+    def read_process(self) -> dict[str, Any]:  # Any: plain values
+        """Return the settings of the process that a call may change, and the environment variables if it names them."""
+        self._find()
+        settings = {name: value for name, value in read_process_settings().items() if name != "warnings"}
+        return settings | ({"environment": dict(os.environ)} if self._has_environment else {})
 
     def _rebind(self, path: str, before: dict[str, Any]) -> None:
         if path in before:
@@ -99,7 +141,8 @@ class UserGlobals:
     def read(self) -> dict[str, Any]:
         """Return the present values by module and name."""
         found: dict[str, Any] = {}
-        for module, (space, names) in self._find().items():
+        for module, (space, used) in self._find().items():
+            names = [name for name in space if not name.startswith("__")] if _EVERYTHING in used else used
             found |= {f"@{module}:{name}": space[name] for name in names if name in space and _is_kept(space[name])}
         return found
 
@@ -124,7 +167,13 @@ class UserGlobals:
                     used = {name for name in code.co_names if name in space}
                     for name in used - names:
                         waiting += find_functions(space[name], in_globals=False)
-                    names |= used | _written_by(code)
+                    names |= used | _written_by(code) | ({_EVERYTHING} & set(code.co_names))
+                    for module, attributes in _find_attributes(code, space):
+                        _, others = found.setdefault(module.__name__, (vars(module), set()))
+                        for name in (attributes - others) & vars(module).keys():
+                            waiting += find_functions(vars(module)[name], in_globals=False)
+                        others |= attributes
+                    self._has_environment |= not {"environ", "putenv"}.isdisjoint(code.co_names)
                     self._reader = self._reader or next((name for name in code.co_names if name in _READERS), "")
             self._spaces = {module: (space, sorted(names)) for module, (space, names) in sorted(found.items())}
         return self._spaces
@@ -141,6 +190,24 @@ def _written_by(code: CodeType) -> set[str]:
     return {each.argval for each in dis.get_instructions(code) if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
 
 
+def _find_attributes(code: CodeType, space: dict[str, Any]) -> Iterator[tuple[ModuleType, set[str]]]:
+    """Yield the modules that code names, with the attributes of each that are variables to the code.
+
+    Of the user's modules these are all attributes that the code names, of a library those that the code assigns.
+    """
+    stored = {each.argval for each in dis.get_instructions(code) if each.opname in ("STORE_ATTR", "DELETE_ATTR")}
+    imported = {each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+    waiting = [space.get(name) for name in code.co_names] + [sys.modules.get(name) for name in imported]
+    seen: set[int] = set()
+    while waiting:
+        module = waiting.pop()
+        if isinstance(module, ModuleType) and id(module) not in seen:
+            seen.add(id(module))
+            waiting += [vars(module).get(name) for name in code.co_names]
+            is_users = is_users_module(module.__name__)
+            yield module, {name for name in code.co_names if name in vars(module)} | stored if is_users else stored
+
+
 def _is_kept(value: Any) -> bool:
     """Tell whether a variable may hold state: it is no module, and no function or class of a library."""
     if isinstance(value, ModuleType):
@@ -151,6 +218,14 @@ def _is_kept(value: Any) -> bool:
         or is_users_module(owner)
         or not (isinstance(value, type) or hasattr(value, "__code__"))
     )
+
+
+def _is_unchanged(node: Node) -> bool:
+    """Tell whether an object has the content that it had; also where neither can be read."""
+    now = read_content(node.thing, node.kind, copies=True)
+    if node.kind in _UNREAD and node.content.obstacle:
+        return bool(node.content.items == now.items)
+    return is_same_content(node.content, now)
 
 
 def _is_same(path: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
