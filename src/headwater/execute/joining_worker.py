@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from headwater.errors import LineLost, StudyError
+from headwater.execute.counting import limit_to
 from headwater.execute.data_copies import DataCopies
 from headwater.execute.joining import SCHEME, describe_versions, is_home, read_address, read_hello
 from headwater.execute.serving import serve_joined
@@ -70,8 +71,8 @@ class Offer:
     @property
     def environment(self) -> dict[str, str]:
         """What the process that trains is to have in its environment."""
-        place = self.device.partition(":")[2]
-        return {"CUDA_VISIBLE_DEVICES": place} if place else {}
+        kind, _, place = self.device.partition(":")
+        return limit_to(kind, place) if place else {}
 
 
 def work_for_study(offer: Offer, tell: Callable[[str], None] = lambda text: None) -> Left:

@@ -25,6 +25,7 @@ import torch._functorch.config
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from headwater import devices
 from headwater.fuse.strategies import read_clock
 
 NUM_LAPS = 5
@@ -350,19 +351,21 @@ def _kept(model: nn.Module, arguments: Arguments) -> Iterator[None]:
     attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     saved = [(item, item.detach().clone()) for item in (*model.buffers(), *_tensors(arguments))]
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
-            for module, variables, buffers in attributes:
-                vars(module).clear()
-                vars(module).update(variables)
-                module._buffers.update(buffers)
-            for tensor, value in saved:
-                if not torch.equal(tensor, value):
-                    tensor.data.copy_(value)  # graphs that hold the tensor are to see no change
+    torch_state, device_states = torch.get_rng_state(), devices.read_generators()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        devices.restore_generators(device_states)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+        for module, variables, buffers in attributes:
+            vars(module).clear()
+            vars(module).update(variables)
+            module._buffers.update(buffers)
+        for tensor, value in saved:
+            if not torch.equal(tensor, value):
+                tensor.data.copy_(value)  # graphs that hold the tensor are to see no change
 
 
 def _tensors(tree: Any) -> list[Tensor]:

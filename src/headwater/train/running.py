@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from headwater import devices
 from headwater.errors import (
     CannotFuseError,
     CannotScaleError,
@@ -98,7 +99,7 @@ def choose_device(name: str, *, is_here: bool = True) -> torch.device:
         StudyError: Torch knows no such device, or this machine has none.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return devices.choose_default()
     try:
         if not is_here:
             return torch.device(name)
