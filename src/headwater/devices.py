@@ -12,6 +12,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+_UNPINNED = ("mps",)
+"""Kinds of accelerators whose copies need no pinned memory: they share that of the host."""
+_SINGLE = ("mps",)
+"""Kinds of accelerators without double precision."""
+
 
 class Moment(Protocol):
     """A place in the stream of a device."""
@@ -76,6 +81,18 @@ def record_moment() -> Moment:
     moment = torch.Event(find_accelerator())
     moment.record()
     return moment
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the host to a device without waiting for it: from pinned memory, which the copy reads later."""
+    if device.type == "cpu" or values.device.type != "cpu":
+        return values.to(device)
+    return (values if device.type in _UNPINNED else values.pin_memory()).to(device, non_blocking=True)
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the floating type of most digits that a device computes in."""
+    return torch.float32 if device.type in _SINGLE else torch.float64
 
 
 def allocated_bytes(device: torch.device | None = None) -> int:

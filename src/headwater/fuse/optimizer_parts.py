@@ -153,7 +153,7 @@ class RuledPart:
 
     def _row_index(self, stack: Tensor) -> Tensor:
         if self._index is None or self._index.device != stack.device:
-            self._index = torch.tensor(self.places, device=stack.device)
+            self._index = devices.send(torch.tensor(self.places), stack.device)
         return self._index
 
     def _stepping_chunks(self, grads: Sequence[Tensor | None]) -> list[Chunk]:
