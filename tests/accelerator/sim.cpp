@@ -733,7 +733,8 @@ Tensor copy_from(const Tensor& source, const Tensor& target, bool non_blocking) 
   if (source.device().type() != kSim) {
     auto& stream = streams[target.device().index()];
     counters.copies_to_device++;
-    if (non_blocking && source.numel() > 0 && pinned_memory().holds(source.const_data_ptr())) {
+    if (source.numel() == 0) return target;
+    if (non_blocking && pinned_memory().holds(source.const_data_ptr())) {
       stream.issue({true, [loan, source, lent_target] { copy_on_host(lent_target, source); }});
       return target;
     }
@@ -860,6 +861,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
   m.impl("_thnn_fused_gru_cell", gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", gru_cell_backward);
+  // By default these call their variants with `out`, which warn of an output that has the shape of a mean already.
+  for (const char* name : {"mse_loss", "smooth_l1_loss"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_operator>());
   // One launch on a GPU, and so one operator here; else PyTorch would take them apart.
   for (const auto& op : c10::Dispatcher::singleton().getAllOpNames())
     if (op.name.rfind("aten::_foreach_", 0) == 0) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import threading
@@ -120,6 +121,16 @@ def test_autocast_lowers_the_precision() -> None:
         assert ones.sum().dtype == torch.float32
 
 
+def test_tensors_are_saved_and_loaded_wherever_they_are_wanted() -> None:
+    file = io.BytesIO()
+    torch.save(torch.ones(2, device="sim:1"), file)
+    for location, expected in ((None, "sim:1"), ("cpu", "cpu"), ("sim:0", "sim:0")):
+        file.seek(0)
+        loaded = torch.load(file, map_location=location)
+        assert loaded.device == torch.device(expected)
+        assert loaded.tolist() == [1.0, 1.0]
+
+
 def test_counters_count(sim: Any) -> None:
     tensor = torch.ones(3, device="sim")
     before = sim.read_counters()
@@ -139,7 +150,9 @@ def test_counters_count(sim: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("read", [lambda tensor: tensor.item(), lambda tensor: tensor.cpu(), lambda tensor: tensor[[0]]])
+@pytest.mark.parametrize(
+    "read", [lambda tensor: tensor.item(), lambda tensor: tensor.cpu(), lambda tensor: tensor[[0]]]
+)
 def test_waiting_can_be_forbidden(sim: Any, read: Any) -> None:
     tensor = torch.ones(1, device="sim")
     with sim.waiting_forbidden(), pytest.raises(RuntimeError, match="the host waits for the device here"):

@@ -102,7 +102,7 @@ def _make_module(num_devices: int) -> ModuleType:
         synchronize=lambda device=None: _library.synchronize(_index(device)),
         get_device_name=lambda device=None: "Simulated accelerator",
         default_generators=generators,
-        device=torch.accelerator.device_index,
+        device=lambda device: torch.accelerator.device_index(_index(device)),
         manual_seed=manual_seed,
         manual_seed_all=manual_seed_all,
         get_rng_state=lambda device=None: generators[_index(device)].get_state(),
