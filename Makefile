@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
+demo test test-device test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-postgresql test-slurm check lint types layers examples docs images bench fuzz faults clean
+.PHONY: setup demo test test-device test-postgresql test-slurm check lint types layers examples docs images bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,11 @@ layers: $(STAMP)
 # The examples have a target of their own below.
 test: $(STAMP)
 	.ci/test_twice $(BIN)/pytest -n 2 --durations=25 --ignore=tests/examples
+
+# Whatever trains, on a simulated accelerator with two devices, which is compiled first; needs a C++ compiler and ninja.
+test-device: $(STAMP)
+	HEADWATER_TEST_DEVICE=sim $(BIN)/pytest -n 2 --durations=10 tests/accelerator tests/test_devices.py tests/parity \
+		tests/examples/test_loops.py tests/examples/test_docs.py tests/examples/test_packs.py tests/examples/test_surrogate.py
 
 # The record's tests on a PostgreSQL server too, which is installed if need be and runs for as long as they do.
 test-postgresql: $(STAMP)

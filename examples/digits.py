@@ -49,8 +49,9 @@ def train(trial: hw.Trial) -> None:
         scheduler.step()
         model.eval()
         with torch.no_grad():
-            predicted = model(valid_images).argmax(1)
-        accuracy = (predicted == valid_labels).sum().item() / len(valid_labels)
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            predicted = model(x).argmax(1)
+        accuracy = (predicted == y).sum().item() / len(y)
         trial.report(accuracy=accuracy, loss=loss.item())
 
 

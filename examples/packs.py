@@ -63,7 +63,8 @@ def train(trial: hw.Trial) -> None:
             loss.backward()
             optimizer.step()
         with torch.no_grad():
-            accuracy = (model(valid_images).argmax(1) == valid_labels).float().mean()
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            accuracy = (model(x).argmax(1) == y).float().mean()
         trial.report(accuracy=accuracy.item(), loss=loss.item())
 
 

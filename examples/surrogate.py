@@ -32,9 +32,10 @@ def train(trial: hw.Trial) -> None:
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
         with torch.no_grad():
-            answers = model(valid_inputs)
-            accuracy = (answers.argmax(1) == valid_targets).float().mean()
-            trial.report(accuracy=accuracy, loss=F.cross_entropy(answers, valid_targets))
+            x, y = valid_inputs.to(trial.device), valid_targets.to(trial.device)
+            answers = model(x)
+            accuracy = (answers.argmax(1) == y).float().mean()
+            trial.report(accuracy=accuracy, loss=F.cross_entropy(answers, y))
 
 
 study = hw.Study(

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.accelerator.building import can_compile, load_accelerator
 
 from headwater.doctor import ISA_VARIABLE, SAFE_ISA, check_bfloat16
+
+DEVICE_VARIABLE = "HEADWATER_TEST_DEVICE"
+"""Names the variable with the device that studies of the tests train on: "sim", or the CPU without it."""
 
 
 def pytest_configure() -> None:
@@ -24,6 +28,10 @@ def pytest_configure() -> None:
         and ISA_VARIABLE in check_bfloat16().cure
     ):
         os.environ[ISA_VARIABLE] = SAFE_ISA
+    if os.environ.get(DEVICE_VARIABLE) == "sim":
+        if not can_compile() and "CI" not in os.environ:
+            pytest.exit("the simulated accelerator needs a C++ compiler and ninja", returncode=0)
+        load_accelerator()
 
 
 @pytest.fixture(autouse=True)

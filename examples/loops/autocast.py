@@ -25,13 +25,14 @@ def train(trial: hw.Trial) -> None:
     for _ in trial.epochs(3):
         for x, y in loader:
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(trial.device.type, dtype=torch.bfloat16):
                 loss = F.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
 
-        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            valid_loss = F.cross_entropy(model(valid_images), valid_labels)
+        with torch.no_grad(), torch.autocast(trial.device.type, dtype=torch.bfloat16):
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            valid_loss = F.cross_entropy(model(x), y)
         trial.report(loss=valid_loss.item())
 
 

@@ -41,7 +41,8 @@ def train(trial: hw.Trial) -> None:
 
         model.eval()
         with torch.no_grad():
-            valid_loss = F.cross_entropy(model(valid_images), valid_labels)
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            valid_loss = F.cross_entropy(model(x), y)
         trial.report(loss=valid_loss.item())
 
 

@@ -45,9 +45,10 @@ def train(trial: hw.Trial) -> None:
             optimizer.step()
 
         with torch.no_grad():
-            logits = model(valid_images)
-            accuracy = (logits.argmax(dim=1) == valid_labels).float().mean().item()
-            trial.report(accuracy=accuracy, loss=criterion(logits, valid_labels).item(), penalty=l2_penalty(model))
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            logits = model(x)
+            accuracy = (logits.argmax(dim=1) == y).float().mean().item()
+            trial.report(accuracy=accuracy, loss=criterion(logits, y).item(), penalty=l2_penalty(model))
 
 
 study = hw.Study(

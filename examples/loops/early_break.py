@@ -36,7 +36,8 @@ def train(trial: hw.Trial) -> None:
                 break
 
         with torch.no_grad():
-            accuracy = (model(valid_images).argmax(dim=1) == valid_labels).float().mean()
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            accuracy = (model(x).argmax(dim=1) == y).float().mean()
         trial.report(accuracy=accuracy.item(), batches=num_batches)
 
 

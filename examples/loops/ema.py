@@ -39,8 +39,9 @@ def train(trial: hw.Trial) -> None:
             update_average(average, model, trial.config["decay"])
 
         with torch.no_grad():
-            loss = F.cross_entropy(model(valid_images), valid_labels)
-            average_loss = F.cross_entropy(average(valid_images), valid_labels)
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            loss = F.cross_entropy(model(x), y)
+            average_loss = F.cross_entropy(average(x), y)
         trial.report(average_loss=average_loss.item(), loss=loss.item())
 
 

@@ -35,9 +35,9 @@ def train(trial: hw.Trial) -> None:
         d_total = 0.0
         g_total = 0.0
         for (real,) in loader:
-            ones = torch.ones(real.size(0), 1)
-            zeros = torch.zeros(real.size(0), 1)
-            fake = generator(torch.randn(real.size(0), LATENT))
+            ones = torch.ones(real.size(0), 1, device=trial.device)
+            zeros = torch.zeros(real.size(0), 1, device=trial.device)
+            fake = generator(torch.randn(real.size(0), LATENT, device=trial.device))
 
             d_optimizer.zero_grad()
             d_loss = F.binary_cross_entropy_with_logits(discriminator(real), ones)
@@ -54,8 +54,8 @@ def train(trial: hw.Trial) -> None:
             g_total += g_loss.item()
 
         with torch.no_grad():
-            fake = generator(torch.randn(512, LATENT))
-            distance = (fake.mean(0) - images.mean(0)).norm() + (fake.std(0) - images.std(0)).norm()
+            fake, real = generator(torch.randn(512, LATENT, device=trial.device)), images.to(trial.device)
+            distance = (fake.mean(0) - real.mean(0)).norm() + (fake.std(0) - real.std(0)).norm()
         trial.report(distance=distance.item(), d_loss=d_total / len(loader), g_loss=g_total / len(loader))
 
 

@@ -60,7 +60,8 @@ def train(trial: hw.Trial) -> None:
 
         model.eval()
         with torch.no_grad():
-            valid_loss = model(input_ids=valid_windows, labels=valid_windows).loss
+            ids = valid_windows.to(trial.device)
+            valid_loss = model(input_ids=ids, labels=ids).loss
         trial.report(loss=valid_loss.item())
 
 

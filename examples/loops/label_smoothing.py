@@ -28,9 +28,10 @@ def train(trial: hw.Trial) -> None:
             optimizer.step()
 
         with torch.no_grad():
-            logits = model(valid_images)
-            accuracy = (logits.argmax(dim=1) == valid_labels).float().mean().item()
-            trial.report(accuracy=accuracy, loss=nn.functional.cross_entropy(logits, valid_labels).item())
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            logits = model(x)
+            accuracy = (logits.argmax(dim=1) == y).float().mean().item()
+            trial.report(accuracy=accuracy, loss=nn.functional.cross_entropy(logits, y).item())
 
 
 study = hw.Study(

@@ -56,8 +56,9 @@ def train(trial: hw.Trial) -> None:
 
         model.eval()
         with torch.no_grad():
-            logits, _ = model(valid_inputs)
-            valid_loss = F.cross_entropy(logits.reshape(-1, len(characters)), valid_targets.reshape(-1))
+            x, y = valid_inputs.to(trial.device), valid_targets.to(trial.device)
+            logits, _ = model(x)
+            valid_loss = F.cross_entropy(logits.reshape(-1, len(characters)), y.reshape(-1))
         trial.report(loss=valid_loss.item(), perplexity=math.exp(valid_loss.item()))
 
 

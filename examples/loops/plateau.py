@@ -35,7 +35,8 @@ def train(trial: hw.Trial) -> None:
 
         model.eval()
         with torch.no_grad():
-            valid_loss = F.cross_entropy(model(valid_images), valid_labels)
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            valid_loss = F.cross_entropy(model(x), y)
         scheduler.step(valid_loss)
         trial.report(loss=valid_loss.item(), lr=optimizer.param_groups[0]["lr"])
 

@@ -36,7 +36,8 @@ def train(trial: hw.Trial) -> None:
         mean_loss = running_loss / num_examples
 
         with torch.no_grad():
-            accuracy = float((model(valid_images).argmax(dim=1) == valid_labels).float().mean())
+            x, y = valid_images.to(trial.device), valid_labels.to(trial.device)
+            accuracy = float((model(x).argmax(dim=1) == y).float().mean())
         best = max(best, accuracy)
         trial.report(perplexity=math.exp(mean_loss), loss=mean_loss, best=best)
 

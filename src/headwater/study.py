@@ -97,7 +97,7 @@ class Study:
     name: str | None = None
     """What the record calls the study; by default the training function's name and a number."""
     device: str = "auto"
-    """Where to train: "cpu", "cuda", or "auto" for a GPU if there is one."""
+    """Where to train: "cpu", "cuda", another kind, or "auto" for an accelerator if there is one."""
     max_epochs: int | None = None
     """How many epochs a trial trains at most; searchers that stop trials early need to know."""
     trial_timeout: float | None = None

@@ -21,6 +21,7 @@ from tests.parity.tasks import Recipe, Settings, Task
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from headwater.devices import choose_default
 from headwater.fuse.strategies import Strategies
 from headwater.train import Trial
 from headwater.train.engines import LaneState
@@ -34,6 +35,8 @@ BATCH_SIZE = 8
 NUM_TRAIN = 36
 """Five batches an epoch, the last of them a half one."""
 NUM_VALID = 16
+DEVICE = choose_default()
+"""Where both train: the CPU, or the accelerator that the run of the tests has."""
 FLOOR = 1e-2
 """Tensors smaller than this count as if they were so large: some are zero but for rounding, such as key biases."""
 
@@ -64,7 +67,8 @@ class Case:
 
 def open_setup(case: Case, *ways: str) -> TrainingSetup:
     """Return what trains the case; calls that can be done in these ways are, others in the fastest."""
-    return TrainingSetup(training_function(case), strategies=Strategies(preset=ways), always_fuse=True)
+    strategies = Strategies(preset=ways)
+    return TrainingSetup(training_function(case), device=DEVICE, strategies=strategies, always_fuse=True)
 
 
 def train_lanes(case: Case, settings: Sequence[Settings], setup: TrainingSetup | None = None) -> dict[int, Trained]:
@@ -106,7 +110,7 @@ def train_plain(case: Case, settings: Settings, number: int = 0) -> Trained:
     """Train one trial with plain PyTorch."""
     train_set, valid_set = _draw_data(case)
     torch.manual_seed(mix_seed(SEED, "trial", number) if case.from_factory else SEED)
-    model = case.task.build_model(settings, case.dtype)
+    model = case.task.build_model(settings, case.dtype).to(DEVICE)
     kind = case.recipe.optimizer(settings)
     kind = getattr(torch.optim, kind) if isinstance(kind, str) else kind
     truths = {"nesterov": settings["nesterov"]} if "nesterov" in settings else {}
@@ -116,7 +120,8 @@ def train_plain(case: Case, settings: Settings, number: int = 0) -> Trained:
         torch.manual_seed(mix_seed(SEED, "epoch", epoch))
         order = Generator().manual_seed(mix_seed(mix_seed(SEED, "stream", 0), "pass", epoch))
         loader = DataLoader(train_set, batch_size=BATCH_SIZE, shuffle=True, generator=order)
-        loss = train_epoch(case.task, model, loader, optimizer, settings)
+        batches = [[item.to(DEVICE) for item in batch] for batch in loader]
+        loss = train_epoch(case.task, model, batches, optimizer, settings)
         metrics.append({"train_loss": loss, **evaluate(case.task, model, valid_set)})
     return Trained(weights=model.state_dict(), optimizer=optimizer.state_dict(), metrics=metrics)
 
@@ -139,7 +144,7 @@ def train_epoch(task: Task, model: nn.Module, loader: Any, optimizer: Any, setti
 def evaluate(task: Task, model: nn.Module, data: TensorDataset) -> dict[str, Any]:
     """Return how the model does on other data."""
     model.eval()
-    x, y = data.tensors
+    x, y = (item.to(DEVICE) for item in data.tensors)
     with torch.no_grad():
         logits = task.logits(model, x)
         correct = (logits.argmax(-1) == y).sum().item()
@@ -206,7 +211,7 @@ def deviation_of(ours: Tensor | float | None, theirs: Tensor | float | None) -> 
     """Return the largest difference, relative to the largest value; infinite where one is NaN and the other is not."""
     if ours is None or theirs is None:
         return 0.0 if ours is theirs else torch.inf
-    a, b = (torch.as_tensor(item, dtype=torch.float64).detach() for item in (ours, theirs))
+    a, b = (torch.as_tensor(item, dtype=torch.float64).detach().cpu() for item in (ours, theirs))
     assert a.shape == b.shape
     same = (a == b) | (a.isnan() & b.isnan())
     gap = (a - b).abs().where(~same, 0).nan_to_num(nan=torch.inf)

@@ -11,6 +11,7 @@ from tests.train import rank_tasks
 from tests.train.lab import Notebook, open_lanes
 from tests.train.rank_lab import Done, Task
 
+from headwater.devices import count_devices, find_accelerator
 from headwater.store import StateFiles
 from headwater.train.ranks import RankGroup, Ranks
 from headwater.train.running import TrainingSetup, run_group
@@ -26,19 +27,27 @@ def work(rank: int, folder: Path) -> None:
 
 
 def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
-    group = RankGroup(Ranks(rank, task.num_ranks), f"file://{folder / meeting}", timeout_s=60)
+    device = _choose_device(rank)
+    group = RankGroup(Ranks(rank, task.num_ranks), f"file://{folder / meeting}", device=device, timeout_s=60)
     place = StatesPlace(url=str(folder / (task.states or "none")), study="ranks")
     files, store = StateFiles(place), StateStore(place)
     states = [store.load(0, files.find_epoch(0, 99))] if 0 in files else None
     control = Notebook(lambda report: Decision.PAUSE if report.epoch == task.until else Decision.CONTINUE)
     lanes = open_lanes({0: {}}, states[0].epoch if states else 0)
-    setup = TrainingSetup(dict(rank_tasks.every_function())[task.function], micro_batches=task.micro_batches)
+    function = dict(rank_tasks.every_function())[task.function]
+    setup = TrainingSetup(function, device=device, micro_batches=task.micro_batches)
     ending = run_group(setup, TrialGroup(lanes=lanes), control, states, ranks=group)
     if control.states and task.until:
         store.put(0, control.states[0])
     group.gather_numbers(0) if ending.outcome is Outcome.DONE else None  # until the state is there for all
     group.close()
     return Done(task, ending, control.reports, control.states.get(0))
+
+
+def _choose_device(rank: int) -> torch.device:
+    """Return the CPU, or where there are accelerators one of them."""
+    accelerator = find_accelerator()
+    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, rank % count_devices())
 
 
 if __name__ == "__main__":

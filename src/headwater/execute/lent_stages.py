@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.errors import LineLost, StudyError
+from headwater.execute.counting import limit_to
 from headwater.execute.idle_class import check_reach
 from headwater.execute.serving import serve, serve_lent
 from headwater.execute.worker_process import WorkerProcess
@@ -70,7 +71,7 @@ class LentStages:
         if self._kind == "cpu":
             return WorkerProcess(name, serve, host=stage)
         _, _, place = stage.device.partition(":")
-        process = WorkerProcess(name, serve_lent, environment={"CUDA_VISIBLE_DEVICES": place or "0"})
+        process = WorkerProcess(name, serve_lent, environment=limit_to(self._kind, place or "0"))
         with suppress(LineLost):  # whoever listens to it will see that it is gone
             process.send(find_page(self.folder, stage.stage))
         return process

@@ -17,7 +17,7 @@ from headwater.conduct.protocol import Conductor
 from headwater.errors import LineLost, StudyError
 from headwater.execute.assigned_worker import AssignedWorker
 from headwater.execute.briefs import Briefs
-from headwater.execute.counting import count_devices
+from headwater.execute.counting import count_devices, limit_to
 from headwater.execute.lent_stages import LENT, LentStages
 from headwater.execute.serving import (
     QUIET,
@@ -207,7 +207,7 @@ class ProcessExecutor:
         if self._lent is not None and name in self._lent.names:
             return self._lent.start_process(name)
         kind, _, place = name.partition(":")
-        return WorkerProcess(name, serve, environment={} if kind == "cpu" else {"CUDA_VISIBLE_DEVICES": place})
+        return WorkerProcess(name, serve, environment={} if kind == "cpu" else limit_to(kind, place))
 
     def _look(self) -> None:
         """See what is lent now; what is lent no more is given nothing new."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater import devices
 from headwater.errors import CannotFuseError
 from headwater.fuse.per_lane import PerLane, PerLaneMapping, same
 from headwater.fuse.roster import Roster
@@ -122,9 +123,7 @@ class Dice:
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "") -> None:
         self._name = name
         mine = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
-        shared = [torch.default_generator]
-        if torch.cuda.is_initialized():
-            shared.append(torch.cuda.default_generators[torch.cuda.current_device()])
+        shared = [torch.default_generator, *devices.list_generators()]
         self._ends: list[Tensor] = []
         self._has_begun = False
         self._states = [(generator, generator.get_state()) for generator in (*shared, *mine)]

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwater.devices import send
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import per_lanes, tensors
 from headwater.fuse.layouts import Layouts, is_displaced, order_of
@@ -212,7 +213,7 @@ class _Arrangement:
         key = (places, like.device)
         if key not in self._indices:
             with torch.inference_mode(False):  # training will use it too
-                self._indices[key] = torch.tensor(places, device=like.device)
+                self._indices[key] = send(torch.tensor(places), like.device)
         return self._indices[key]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+from headwater.devices import send, widest_float
 
 Lanewise: TypeAlias = float | tuple[float, ...]
 """A plain number where the lanes agree, else a tuple with a number per lane."""
@@ -27,24 +30,29 @@ def each(function: Callable[..., Any], *values: Lanewise) -> Any:
     return tuple(map(function, *columns))
 
 
-def mask_column(flags: Any, num_lanes: int, device: torch.device) -> Tensor:
-    """Return booleans, one for all lanes or one per lane, as a column that selects rows of a flat buffer."""
+@lru_cache(maxsize=64)
+def mask_column(flags: bool | tuple[bool, ...], num_lanes: int, device: torch.device) -> Tensor:
+    """Return booleans, one for all lanes or one per lane, as a column that selects rows of a flat buffer.
+
+    A step asks for the same masks as the one before, so they are kept; nobody may write into them.
+    """
     per_lane = flags if isinstance(flags, tuple) else (flags,) * num_lanes
-    return torch.tensor(per_lane, dtype=torch.bool, device=device).unsqueeze(1)
+    return send(torch.tensor(per_lane, dtype=torch.bool), device).unsqueeze(1)
 
 
 class Factor:
     """A number per lane that is ready for arithmetic with stacks.
 
     Numbers per lane are kept in double precision and rounded to the type of the stack, as torch rounds a Python
-    number; to 16 bits they are not rounded, since torch computes with Python numbers in 32 bits there.
+    number; to 16 bits they are not rounded, since torch computes with Python numbers in 32 bits there. They are copied
+    to a device once, and what follows from them is computed there: a step of an optimizer copies nothing.
     """
 
     __slots__ = ("_spreads", "_tensors", "_wide", "value")
 
     def __init__(self, value: Lanewise) -> None:
         self.value = value
-        self._wide: Tensor | None = None
+        self._wide: dict[torch.device, Tensor] = {}
         self._tensors: dict[tuple[torch.dtype, torch.device, int], Tensor] = {}
         self._spreads: dict[object, list[Tensor]] = {}
 
@@ -58,13 +66,26 @@ class Factor:
         """Whether the number is zero in some lane."""
         return 0 in self.value if isinstance(self.value, tuple) else not self.value
 
-    def minus_over(self, divisor: Lanewise) -> Factor:
+    @classmethod
+    def of_column(cls, column: Tensor) -> Factor:
+        """Return numbers that are known as a column on a device only."""
+        factor = cls(())
+        factor._wide[column.device] = column
+        return factor
+
+    def minus_over(self, divisor: Factor, device: torch.device) -> Factor:
         """Return the negative of this number divided by another, lane by lane."""
-        if not isinstance(self.value, tuple) and not isinstance(divisor, tuple):
-            return Factor(-(self.value / divisor))
-        quotient = Factor(())  # known as a tensor only
-        quotient._wide = self._wide_tensor() / -Factor(divisor)._wide_tensor()
-        return quotient
+        own, other = self.wide(device), divisor.wide(device)
+        quotient = own / -other
+        return self.of_column(quotient) if isinstance(quotient, Tensor) else Factor(quotient)
+
+    def wide(self, device: torch.device) -> float | Tensor:
+        """Return the number, or a column of numbers in double precision."""
+        if not isinstance(self.value, tuple):
+            return self.value
+        if device not in self._wide:
+            self._wide[device] = send(torch.tensor(self.value, dtype=widest_float(device)).unsqueeze(1), device)
+        return self._wide[device]
 
     def column(self, flat: Tensor) -> Any:
         """Return the number, or a column that meets the rows of a flat buffer."""
@@ -84,13 +105,7 @@ class Factor:
         tensor = self._tensors.get(key)
         if tensor is None:
             dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-            tensor = self._wide_tensor().to(dtype=dtype, device=like.device).view(-1, *(1,) * (rank - 1))
-            self._tensors[key] = tensor
+            wide = self.wide(like.device)
+            assert isinstance(wide, Tensor)
+            tensor = self._tensors[key] = wide.to(dtype).view(-1, *(1,) * (rank - 1))
         return tensor
-
-    def _wide_tensor(self) -> Tensor:
-        """Return a column of numbers, or a single one."""
-        if self._wide is None:
-            self._wide = torch.tensor(self.value, dtype=torch.float64)
-            self._wide = self._wide.unsqueeze(1) if isinstance(self.value, tuple) else self._wide
-        return self._wide

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from headwater.devices import send
 from headwater.fuse.factors import Factor, Lanewise, lanewise
 
 GRAD = "grad"
@@ -30,6 +32,8 @@ class Chunk:
         self._empty = empty
         self._flats: dict[str, Tensor] = {}
         self._views: dict[str, list[Tensor]] = {}
+        self._apart: Factor | None = None
+        """How many steps each lane has made more than the one with the fewest."""
 
     @classmethod
     def of(cls, places: Sequence[int], stacks: Sequence[Tensor], num_lanes: int, steps: Lanewise = 0) -> Chunk:
@@ -76,7 +80,7 @@ class Chunk:
 
     def narrow(self, rows: Sequence[int]) -> None:
         """Keep the lanes in these rows."""
-        index = torch.tensor(rows, device=self.device)
+        index = send(torch.tensor(rows), self.device)
         self._flats = {name: flat.index_select(0, index) for name, flat in self._flats.items() if name != GRAD}
         self._views = {}
         self._empty = self._empty.new_empty(len(rows), 0)
@@ -99,6 +103,16 @@ class Chunk:
     def steps_of(self, row: int) -> float:
         """Return how many steps one lane has made."""
         return self.steps[row] if isinstance(self.steps, tuple) else self.steps
+
+    def wide_steps(self) -> Any:
+        """Return the steps, or a column of each lane's; how far the lanes are apart is on the device already."""
+        if not isinstance(self.steps, tuple):
+            return self.steps
+        fewest = min(self.steps)
+        apart = tuple(steps - fewest for steps in self.steps)
+        if self._apart is None or self._apart.value != apart:
+            self._apart = Factor(apart)
+        return self._apart.wide(self.device) + fewest
 
     def _pick(self, indices: Sequence[int]) -> Chunk:
         shapes = [self._shapes[index] for index in indices]

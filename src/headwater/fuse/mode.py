@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwater.devices import send
 from headwater.errors import CannotFuseError
 from headwater.fuse.apart import Bystanders, Dice, join, per_lanes, split, tensors, touches
 from headwater.fuse.bypasses import BYPASSES
@@ -351,12 +352,12 @@ def number_stack(value: PerLane, dtype: torch.dtype, device: torch.device) -> Te
     if not all(isinstance(item, Number) for item in value.values):
         value.one()
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.tensor(value.values, dtype=dtype, device=device)
+        return send(torch.tensor(value.values, dtype=dtype), device)
     if len(kinds) > 1:
         value.one()
     if kinds == {int} and dtype != torch.bool:
-        return torch.tensor(value.values, dtype=dtype, device=device)
-    return torch.tensor(value.values, device=device)
+        return send(torch.tensor(value.values, dtype=dtype), device)
+    return send(torch.tensor(value.values), device)
 
 
 def _mixes_precision(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

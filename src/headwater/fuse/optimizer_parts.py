@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from headwater import devices
 from headwater.errors import CannotFuseError
 from headwater.fuse.factors import Factor, Lanewise, lanewise
 from headwater.fuse.flat_state import Chunk
@@ -152,7 +153,7 @@ class RuledPart:
 
     def _row_index(self, stack: Tensor) -> Tensor:
         if self._index is None or self._index.device != stack.device:
-            self._index = torch.tensor(self.places, device=stack.device)
+            self._index = devices.send(torch.tensor(self.places), stack.device)
         return self._index
 
     def _stepping_chunks(self, grads: Sequence[Tensor | None]) -> list[Chunk]:
@@ -320,7 +321,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _random_states() -> list[Any]:
     """Return where the streams of random numbers stand that code may draw from without naming one."""
     states = [torch.get_rng_state(), random.getstate(), np.random.get_state()]
-    return [*states, *torch.cuda.get_rng_state_all()] if torch.cuda.is_initialized() else states
+    return [*states, *devices.read_generators()]
 
 
 @contextmanager

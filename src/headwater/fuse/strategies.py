@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from headwater import devices
 from headwater.trials import ChosenWay
 
 Way: TypeAlias = Callable[[], Any]
@@ -38,8 +39,8 @@ LANE_BY_LANE = ("looped", "batched")
 
 def read_clock() -> float:
     """Tell the time; where one thread does all the work, the time that it has had, as others may share the machine."""
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
+    if devices.find_accelerator() is not None:
+        devices.synchronize()
     elif torch.get_num_threads() == 1:
         return time.thread_time()
     return time.perf_counter()
@@ -47,7 +48,7 @@ def read_clock() -> float:
 
 def read_process_clock() -> float:
     """Tell the time as `read_clock` does, for work that several threads do in turns."""
-    if torch.get_num_threads() == 1 and not torch.accelerator.is_available():
+    if torch.get_num_threads() == 1 and devices.find_accelerator() is None:
         return time.process_time()
     return time.perf_counter()
 

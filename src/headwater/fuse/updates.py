@@ -75,8 +75,8 @@ def update_adam(chunk: Chunk, stacks: Stacks, grads: Stacks, factors: Factors, f
     if flags["amsgrad"]:
         largest = chunk.flat("max_exp_avg_sq")
         square = torch.maximum(largest, square, out=largest)
-    step_size = factors["lr"].minus_over(each(_bias_correction, factors["beta1"].value, chunk.steps))
-    root = Factor(each(_bias_correction_root, factors["beta2"].value, chunk.steps))
+    step_size = factors["lr"].minus_over(_bias_correction(chunk, factors["beta1"]), chunk.device)
+    root = _bias_correction_root(chunk, factors["beta2"])
     denominator = square.sqrt().div_(root.column(square)).add_(factors["eps"].column(square))
     torch.mul(mean, step_size.column(mean), out=grad)
     _add_quotient(chunk, stacks, denominator)
@@ -88,7 +88,7 @@ def update_adagrad(chunk: Chunk, stacks: Stacks, grads: Stacks, factors: Factors
     grad = chunk.gather(_with_decay(chunk, grads, stacks, factors["weight_decay"], flags["maximize"]))
     total = chunk.flat("sum", factors["initial_accumulator_value"])
     total.addcmul_(grad, grad)
-    rate = factors["lr"].minus_over(each(_adagrad_divisor, chunk.steps, factors["lr_decay"].value))
+    rate = factors["lr"].minus_over(_adagrad_divisor(chunk, factors["lr_decay"]), chunk.device)
     denominator = total.sqrt().add_(factors["eps"].column(total))
     grad.mul_(rate.column(grad))
     _add_quotient(chunk, stacks, denominator)
@@ -216,16 +216,31 @@ def _next(step: float) -> float:
     return step + 1
 
 
-def _bias_correction(beta: float, step: float) -> float:
-    return float(1 - beta**step)
+def _bias_correction(chunk: Chunk, beta: Factor) -> Factor:
+    if _is_on_host(chunk, beta):
+        return Factor(each(lambda beta, step: float(1 - beta**step), beta.value, chunk.steps))
+    return Factor.of_column(1 - beta.wide(chunk.device) ** chunk.wide_steps())
 
 
-def _bias_correction_root(beta: float, step: float) -> float:
-    return float((1 - beta**step) ** 0.5)
+def _bias_correction_root(chunk: Chunk, beta: Factor) -> Factor:
+    if _is_on_host(chunk, beta):
+        return Factor(each(lambda beta, step: float((1 - beta**step) ** 0.5), beta.value, chunk.steps))
+    return Factor.of_column((1 - beta.wide(chunk.device) ** chunk.wide_steps()) ** 0.5)
 
 
-def _adagrad_divisor(step: float, lr_decay: float) -> float:
-    return 1 + (step - 1) * lr_decay
+def _adagrad_divisor(chunk: Chunk, lr_decay: Factor) -> Factor:
+    if _is_on_host(chunk, lr_decay):
+        return Factor(each(lambda step, lr_decay: 1 + (step - 1) * lr_decay, chunk.steps, lr_decay.value))
+    return Factor.of_column(1 + (chunk.wide_steps() - 1) * lr_decay.wide(chunk.device))
+
+
+def _is_on_host(chunk: Chunk, factor: Factor) -> bool:
+    """Tell whether a number that changes with each step is computed by Python.
+
+    It is where the lanes agree on it, since a kernel takes a plain number as it is, and where it need not be copied.
+    """
+    differs = isinstance(factor.value, tuple) or isinstance(chunk.steps, tuple)
+    return chunk.device.type == "cpu" or not differs
 
 
 def _rest(kept: float) -> float:

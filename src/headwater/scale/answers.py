@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwater import devices
+
 Answers: TypeAlias = Sequence[Any]
 """Numbers, truth values and lists of these, in the order in which they were asked for."""
 
@@ -23,11 +25,16 @@ _NO_OPTIONS: Mapping[str, Any] = {}
 def note_answers(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answers:
     """Call a model as it was called, and return what its forward asked of values; the model is left as it was."""
     questions = _Questions()
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    generators = [torch.default_generator, *devices.list_generators()]
+    states = [generator.get_state() for generator in generators]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices), torch.no_grad():
-        with questions:
-            model(*args, **kwargs)
+    with torch.no_grad():
+        try:
+            with questions:
+                model(*args, **kwargs)
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
         for buffer, before in buffers:
             buffer.copy_(before)
     return questions.answers

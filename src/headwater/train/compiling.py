@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headwater import devices
 from headwater.fuse.strategies import read_clock
 from headwater.torch_private import (
     COMPILED_CALL,
@@ -356,19 +357,21 @@ def _kept(model: nn.Module, arguments: Arguments) -> Iterator[None]:
     attributes = [(module, dict(vars(module)), dict(buffers_of(module))) for module in model.modules()]
     saved = [(item, item.detach().clone()) for item in (*model.buffers(), *_tensors(arguments))]
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
-            for module, variables, buffers in attributes:
-                vars(module).clear()
-                vars(module).update(variables)
-                buffers_of(module).update(buffers)
-            for tensor, value in saved:
-                if not torch.equal(tensor, value):
-                    tensor.data.copy_(value)  # graphs that hold the tensor are to see no change
+    torch_state, device_states = torch.get_rng_state(), devices.read_generators()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        devices.restore_generators(device_states)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+        for module, variables, buffers in attributes:
+            vars(module).clear()
+            vars(module).update(variables)
+            buffers_of(module).update(buffers)
+        for tensor, value in saved:
+            if not torch.equal(tensor, value):
+                tensor.data.copy_(value)  # graphs that hold the tensor are to see no change
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from traceback import walk_tb
+
+import torch
 
 from headwater.errors import RanksLostError, RunFault, TrialError
 from headwater.fuse.shortage import is_out_of_memory
+from headwater.fuse.users_code import is_library
 from headwater.train.engines import LaneState
 from headwater.train.trial import Capture, Control
 from headwater.trials import Decision, Report
 
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal|exited unexpectedly)")
 """How torch says that a process which loads data is gone; there is no class for it."""
+
+_MIXED_DEVICES = re.compile(
+    r"Expected all tensors to be on the same device|Expected a '\w+' device type for generator"
+    r"|Input type \(.*\) and weight type \(.*\) should be the same|on the same device as the indexed tensor"
+)
+"""How torch says that a call got tensors, or a generator, of another device."""
 
 
 class GuardedControl:
@@ -89,6 +100,18 @@ class GuardedControl:
                 raise
             self._fault = cause
             raise RunFault from cause
+
+
+def explain_devices(cause: BaseException, device: torch.device) -> str:
+    """Return what to do about tensors on two devices, with the user's line; "" for any other exception."""
+    if not isinstance(cause, RuntimeError) or _MIXED_DEVICES.search(str(cause)) is None:
+        return ""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(cause.__traceback__)]
+    own = [f"{Path(name).name}:{line}" for name, line in frames if not is_library(name)]
+    return (
+        f"{own[-1] if own else 'the function'} mixes devices: prepared models and batches are on {device}; move other "
+        "tensors there with .to(trial.device), or make them with device=trial.device"
+    )
 
 
 def explain_loss(cause: BaseException | None) -> str:

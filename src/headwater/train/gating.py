@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
+from headwater import devices
 from headwater.stalls import LentPage, StallState, read_clock
 
 POLL_S = 2e-4
@@ -22,7 +21,7 @@ LOOK_EVERY_S = 1.0
 
 def open_gate(path: Path) -> Callable[[], None]:
     """Return what holds the steps of this process's GPU back; no GPU was there when this was written."""
-    return BubbleGate(LentPage(path), torch.cuda.synchronize).pass_through
+    return BubbleGate(LentPage(path), devices.synchronize).pass_through
 
 
 class BubbleGate:

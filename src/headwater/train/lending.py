@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.distributed.pipelining import schedules
 
+from headwater import devices
+from headwater.devices import Moment
 from headwater.errors import StudyError
 from headwater.stalls import LentStage, StallPage, StallState
 from headwater.torch_private import exchange_pipeline_wait
@@ -79,7 +81,7 @@ def lend_bubbles(
         cores=tuple(sorted(os.sched_getaffinity(0))),
     )
     page = StallPage(Path(folder), lent)
-    stalls: Stalls = StreamStalls(page, _record_event) if device.type == "cuda" else HostStalls(page)
+    stalls: Stalls = StreamStalls(page, devices.record_moment) if device.type != "cpu" else HostStalls(page)
     room = StageRoom(page, device, stage.num_stages, memory_bytes)
     try:
         with _hooking(schedule, stalls, room):
@@ -123,13 +125,6 @@ class HostStalls:
 
     def close(self) -> None:
         """Tell nothing more; nothing is under way."""
-
-
-class Moment(Protocol):
-    """A place in the stream of a GPU, such as `torch.cuda.Event`."""
-
-    def query(self) -> bool:
-        """Tell whether the GPU has come there."""
 
 
 class _StreamStall(NamedTuple):
@@ -214,14 +209,13 @@ class StageRoom:
     def count_step(self) -> None:
         """Take in that a step is over."""
         num_steps = self._page.count_step()
-        is_looked_at = num_steps == 1 or (self._device.type == "cuda" and num_steps & (num_steps - 1) == 0)
+        is_looked_at = num_steps == 1 or (self._device.type != "cpu" and num_steps & (num_steps - 1) == 0)
         if is_looked_at:
             self._page.open(self._find() if self._memory_bytes is None else self._memory_bytes)
 
     def _find(self) -> int | None:
-        if self._device.type == "cuda":
-            total = torch.cuda.get_device_properties(self._device).total_memory
-            return int(ROOM_SHARE * (total - torch.cuda.max_memory_reserved(self._device)))
+        if self._device.type != "cpu" and (memory := devices.memory_of(self._device)) is not None:
+            return int(ROOM_SHARE * (memory[1] - devices.peak_reserved_bytes(self._device)))
         free = available_bytes(self._device)
         return None if free is None else int(ROOM_SHARE * free / self._num_stages)
 
@@ -248,12 +242,6 @@ def _hooking(schedule: Any, stalls: Stalls, room: StageRoom) -> Iterator[None]: 
     finally:
         del schedule.step
         exchange_pipeline_wait(wait_for_all)
-
-
-def _record_event() -> Moment:
-    event = torch.cuda.Event()
-    event.record()
-    return event
 
 
 def _come_to(moment: Moment) -> None:

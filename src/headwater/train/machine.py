@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from headwater import devices
 from headwater.errors import CannotFuseError
 from headwater.torch_private import lanes_of, stack_of, vmap_level
 from headwater.train.memory import available_bytes
@@ -41,14 +42,14 @@ def check_lanes() -> None:
 
 def list_devices() -> list[str]:
     """Name the devices that a study can train on, the one it takes by itself first."""
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return [*(f"cuda:{number} {name}" for number, name in enumerate(gpus)), f"cpu {platform.machine()}"]
+    return [*devices.list_names(), f"cpu {platform.machine()}"]
 
 
 def describe_device(device: torch.device, num_threads: int) -> str:
     """Return what tells this device from others on which the same steps take unlike times."""
-    if device.type == "cuda":
-        return f"cuda {torch.cuda.get_device_name(device) if torch.cuda.is_available() else 'of other machines'}"
+    if device.type != "cpu":
+        name = devices.name_device(device) if devices.is_accelerator(device) else "of other machines"
+        return f"{device.type} {name}"
     return f"{device.type} {_name_processor()}, {num_threads} threads"
 
 
@@ -63,7 +64,7 @@ def _name_processor() -> str:
 
 def count_gpus() -> int:
     """Count the GPUs that torch sees."""
-    return torch.cuda.device_count()
+    return devices.count_devices()
 
 
 def count_threads() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from headwater import devices
 from headwater.cgroups import free_in_cgroups
 
 _STATUS = Path("/proc/self/status")
@@ -91,10 +92,10 @@ class Clearing:
 
 def watch_peak(device: torch.device) -> Callable[[], int | None]:
     """Start watching; the returned function tells how many bytes the peak since then lies above the start."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        return lambda: int(torch.cuda.max_memory_allocated(device)) - before
+    if devices.is_accelerator(device):
+        devices.reset_peak(device)
+        before = devices.allocated_bytes(device)
+        return lambda: devices.peak_bytes(device) - before
     return_freed_memory()
     try:
         _CLEAR.write_text("5")  # resets the peak that Linux keeps of this process
@@ -114,16 +115,16 @@ def available_bytes(device: torch.device) -> int | None:
 
     That is what is free on the machine, or less: what control groups (containers, batch systems) and `ulimit -v` allow.
     """
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if devices.is_accelerator(device):
+        memory = devices.memory_of(device)
+        return None if memory is None else memory[0]
     known = (_read(_MEMORY, "MemAvailable"), free_in_cgroups(), _free_addresses())
     return min((free for free in known if free is not None), default=None)
 
 
 def return_freed_memory() -> None:
     """Give memory that is free, but kept for the next step, back to the system."""
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    devices.empty_cache()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
@@ -131,8 +132,7 @@ def return_freed_memory() -> None:
 
 def _held_bytes() -> int:
     """Return what this process holds, here and on the GPU; 0 where the system does not tell."""
-    on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
-    return (_read(_STATUS, "VmRSS") or 0) + on_gpu
+    return (_read(_STATUS, "VmRSS") or 0) + devices.allocated_bytes()
 
 
 def _free_bytes() -> int | None:

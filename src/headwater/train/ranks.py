@@ -60,7 +60,7 @@ class Part:
 
 
 class RankGroup:
-    """A line between the ranks of one trial: gloo between CPUs, nccl between GPUs.
+    """A line between the ranks of one trial: nccl between CUDA devices, else gloo, through the memory of the host.
 
     All ranks must call the same methods in the same order. A rank that waits in vain raises RanksLostError.
     """
@@ -78,6 +78,8 @@ class RankGroup:
         self.notes: list[str] = []
         """What the user should know about how this trial was divided."""
         self.device = device or torch.device("cpu")
+        self._wire = self.device if _has_nccl(self.device) else torch.device("cpu")
+        """Where tensors are that the line takes."""
         self.is_dividing = False
         """Whether this rank computes its own rows of something now, within which nothing is divided again."""
         self._line: Any = None  # torch has no common type for its groups
@@ -120,7 +122,7 @@ class RankGroup:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         for tensor in tensors:
-            flat = tensor.detach().contiguous()
+            flat = tensor.detach().contiguous().to(self._wire)
             with self._meeting():
                 self._line.broadcast([as_bytes(flat)], options).wait()
             if flat.data_ptr() != tensor.data_ptr():
@@ -135,10 +137,11 @@ class RankGroup:
             places[tensor.dtype].append(place)
         sums = list(tensors)
         for chosen in places.values():
-            flat = torch.cat([tensors[place].reshape(-1) for place in chosen])
+            own = torch.cat([tensors[place].reshape(-1) for place in chosen])
+            flat = own.to(self._wire)
             with self._meeting():
                 self._line.allreduce([flat]).wait()
-            pieces = flat.split([tensors[place].numel() for place in chosen])
+            pieces = flat.to(own.device).split([tensors[place].numel() for place in chosen])
             for place, piece in zip(chosen, pieces, strict=True):
                 sums[place] = piece.view(tensors[place].shape)
         return sums
@@ -147,11 +150,11 @@ class RankGroup:
         """Return the tensor of every rank, all of one shape and type."""
         if len(self) == 1:
             return [own]
-        own = own.detach().contiguous()
-        others = [torch.empty_like(own) for _ in range(len(self))]
+        sent = own.detach().contiguous().to(self._wire)
+        others = [torch.empty_like(sent) for _ in range(len(self))]
         with self._meeting():
-            self._line.allgather([[as_bytes(other) for other in others]], [as_bytes(own)]).wait()
-        return others
+            self._line.allgather([[as_bytes(other) for other in others]], [as_bytes(sent)]).wait()
+        return [other.to(own.device) for other in others]
 
     def gather_numbers(self, *numbers: float) -> list[tuple[float, ...]]:
         """Return the numbers of every rank; whole ones are exact up to 2**53."""
@@ -178,11 +181,15 @@ class RankGroup:
 
 def _connect(ranks: Ranks, meeting: str | Store, device: torch.device, timeout: timedelta) -> Any:
     store = meeting if isinstance(meeting, Store) else _meet(ranks, meeting, timeout)
-    if device.type == "cuda":
+    if _has_nccl(device):
         options = dist.ProcessGroupNCCL.Options()
         set_nccl_timeout(options, timeout)
         return dist.ProcessGroupNCCL(store, ranks.rank, ranks.num_ranks, options)
     return dist.ProcessGroupGloo(store, ranks.rank, ranks.num_ranks, timeout)
+
+
+def _has_nccl(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def _meet(ranks: Ranks, url: str, timeout: timedelta) -> Store:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from headwater import devices
 from headwater.errors import (
     CannotFuseError,
     CannotScaleError,
@@ -30,7 +31,7 @@ from headwater.space.configuration import freeze
 from headwater.train.compiling import Compiler
 from headwater.train.config import LaneConfig
 from headwater.train.engines import Engine, LaneEngine, LaneState, PlainEngine
-from headwater.train.faults import GuardedControl, explain_loss
+from headwater.train.faults import GuardedControl, explain_devices, explain_loss
 from headwater.train.looking import look_at_widths
 from headwater.train.memory import Clearing
 from headwater.train.rank_control import RankControl
@@ -99,7 +100,7 @@ def choose_device(name: str, *, is_here: bool = True) -> torch.device:
         StudyError: Torch knows no such device, or this machine has none.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return devices.choose_default()
     try:
         if not is_here:
             return torch.device(name)
@@ -214,7 +215,7 @@ def _look(setup: TrainingSetup, lane: Lane, wanted: Sequence[Structure]) -> tupl
     except MeasuringEnds:
         return Outcome.DONE, ""
     except Exception as cause:  # the trial's own code: whatever it raises is the trial's result
-        return Outcome.RAISED, "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+        return Outcome.RAISED, _describe(cause, setup.device)
     return None, ""
 
 
@@ -251,7 +252,7 @@ def _call(setup: TrainingSetup, trial: Trial, engine: Engine, roster: Roster) ->
     except (Exception, SystemExit) as cause:  # the trial's own code: whatever it raises is the trial's result
         if loss := explain_loss(cause):
             return Outcome.LOST, None, loss
-        error = _explain(cause, roster)
+        error = _explain(cause, roster, setup.device)
     return _conclude(roster, error)
 
 
@@ -260,12 +261,19 @@ def _find_variables(setup: TrainingSetup) -> UserGlobals:
     return setup.variables
 
 
-def _explain(cause: BaseException, roster: Roster) -> str:
+def _explain(cause: BaseException, roster: Roster, device: torch.device) -> str:
     """Return what a function raised, and note if that was for want of memory."""
-    error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    error = _describe(cause, device)
     if is_out_of_memory(cause):
         roster.shortage = error
     return error
+
+
+def _describe(cause: BaseException, device: torch.device) -> str:
+    """Return the traceback; a hint goes into its last line, which is what tables show."""
+    error = "".join(traceback.format_exception(cause.with_traceback(_own_frames(cause))))
+    hint = explain_devices(cause, device)
+    return f"{error.rstrip()} ({hint})\n" if hint else error
 
 
 def _conclude(roster: Roster, error: str) -> tuple[Outcome, Question | None, str]:

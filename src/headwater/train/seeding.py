@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from headwater import devices
+
 
 def mix_seed(*parts: int | str) -> int:
     """Return a seed below 2**63 that depends on all parts and their order."""
@@ -21,10 +23,7 @@ def mix_seed(*parts: int | str) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seed torch, NumPy and Python, all three of which training code draws from."""
-    if torch.cuda.is_available():
-        torch.manual_seed(seed)
-    else:  # the same, without the stack trace that torch puts aside for GPUs it has not seen yet
-        torch.default_generator.manual_seed(seed)
+    devices.seed_all(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
@@ -54,8 +53,7 @@ class Randomness:
     def save(self) -> None:
         """Note where they stand now."""
         self._torch, self._python = torch.get_rng_state(), random.getstate()
-        num_devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
-        self._cuda = [torch.cuda.get_rng_state(device) for device in range(num_devices)]
+        self._accelerators = devices.read_generators()
         now = _numpy_bytes()
         if self._numpy is None or self._has_spare_normal or now != self._numpy_bytes:
             self._numpy, self._numpy_bytes = np.random.get_state(), now
@@ -64,15 +62,14 @@ class Randomness:
         """Bring them back to where they were."""
         torch.set_rng_state(self._torch)
         random.setstate(self._python)
-        for device, state in enumerate(self._cuda):
-            torch.cuda.set_rng_state(state, device)
+        devices.restore_generators(self._accelerators)
         if self._has_spare_normal or _numpy_bytes() != self._numpy_bytes:
             np.random.set_state(self._numpy)
 
     def stands_as(self, other: Randomness) -> bool:
         """Tell whether both would draw the same from here."""
-        ours, theirs = ((*each._cuda, each._torch) for each in (self, other))
-        are_alike = all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+        ours, theirs = ((*each._accelerators, each._torch) for each in (self, other))
+        are_alike = len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
         spares = [each._numpy[3:] for each in (self, other)]
         is_same = self._python == other._python and self._numpy_bytes == other._numpy_bytes
         return are_alike and is_same and spares[0] == spares[1]

@@ -8,6 +8,7 @@ flip an image) are seeded afresh for every `BLOCK` examples.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from headwater.devices import find_accelerator, send
 from headwater.errors import CannotFuseError
 from headwater.fuse.roster import ROSTER
 from headwater.fuse.strategies import read_clock
@@ -137,14 +139,14 @@ class Source:
         return is_plain and type(self._loader.dataset) is not TensorDataset
 
     def _read(self, one: Pass, reader: Reader, start: int, stop: int) -> Any:
-        begin = read_clock()
+        begin = _read_host_clock()
         pieces, place = [], start
         while place < stop:
             stretch = one.find(place) or self._load(one, place, stop)
             pieces.append((stretch, place - stretch.start, min(stop, stretch.stop) - stretch.start))
             place = stretch.stop
         batch = self._join(one, pieces)
-        self.seconds += read_clock() - begin
+        self.seconds += _read_host_clock() - begin
         self._readers[reader] = (one.number, stop)
         self._forget()
         return batch
@@ -276,7 +278,7 @@ class Source:
         return stretch.examples
 
     def _move(self, batch: Any) -> Any:
-        return move(batch, self._device, pins=self._loader.pin_memory)
+        return move(batch, self._device)
 
     def _forget(self) -> None:
         """Drop what every reader has behind it."""
@@ -297,15 +299,20 @@ def find_generators(loader: DataLoader[Any]) -> list[torch.Generator]:
     return [generator for generator in found if isinstance(generator, torch.Generator)]
 
 
-def move(batch: Any, device: torch.device, *, pins: bool = False) -> Any:
+def _read_host_clock() -> float:
+    """Tell the time as `read_process_clock` does; an accelerator that computes meanwhile need not be waited for."""
+    return time.perf_counter() if find_accelerator() is not None else read_clock()
+
+
+def move(batch: Any, device: torch.device) -> Any:
     """Bring the tensors of a batch to the device."""
     if device.type == "cpu":
         return batch
     if isinstance(batch, Tensor):
-        return (batch.pin_memory() if pins else batch).to(device, non_blocking=True)
+        return send(batch, device)
     if isinstance(batch, Mapping):
-        return {key: move(value, device, pins=pins) for key, value in batch.items()}
+        return {key: move(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        items = [move(value, device, pins=pins) for value in batch]
+        items = [move(value, device) for value in batch]
         return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
     return batch

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwater.devices import send
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
 from headwater.fuse.rules.convolution import LAYOUTS
@@ -160,9 +161,11 @@ def _all(
     y_LMC = x_LMC - mean_LC.unsqueeze(1)
     var_LC = y_LMC.square().mean(1)
     if running is not None:
-        momentum_L1 = x_LMC.new_tensor(momenta).unsqueeze(1)
-        running[0].lerp_(mean_LC, momentum_L1)
-        running[1].lerp_(var_LC * (num_rows / (num_rows - 1)), momentum_L1)
+        momentum: Any = momenta[0]  # a kernel takes a number as it is, so that nothing is copied to the device
+        if len(set(momenta)) > 1:
+            momentum = send(torch.tensor(momenta, dtype=x_LMC.dtype), x_LMC.device).unsqueeze(1)
+        running[0].lerp_(mean_LC, momentum)
+        running[1].lerp_(var_LC * (num_rows / (num_rows - 1)), momentum)
     invstd_LC = (var_LC + eps).rsqrt()
     scale_LC = invstd_LC if weight_LC is None else invstd_LC * weight_LC
     if bias_LC is None:

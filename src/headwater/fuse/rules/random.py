@@ -6,12 +6,14 @@ memory that is laid out like one lane's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwater.devices import default_generator
 from headwater.fuse.layouts import is_displaced
 from headwater.fuse.mode import LaneMode
 from headwater.fuse.per_lane import PerLane
@@ -26,7 +28,8 @@ def _dropout(
     if not _may_draw(input, p):
         return NotImplemented
     like = _one_lane_of(input) if is_lane_tensor(input) else input
-    noise = lanes_of(_noise_per_lane(like, p)) if isinstance(p, PerLane) else _noise(like, p)
+    draw = _noise if like.device.type == "cpu" else _noise_of_kernel_in_place if inplace else _noise_of_kernel
+    noise = lanes_of(_noise_per_lane(draw, like, p)) if isinstance(p, PerLane) else draw(like, p)
     answer: Tensor = mode.compute(Tensor.mul_ if inplace else Tensor.mul, (input, noise))
     return answer
 
@@ -49,18 +52,28 @@ def _part_where_nothing_is_drawn(p: PerLane) -> None:
     bool(p == 1)
 
 
-def _noise_per_lane(like: Tensor, p: PerLane) -> Tensor:
-    state = torch.get_rng_state()
+def _noise_per_lane(draw: Callable[[Tensor, float], Tensor], like: Tensor, p: PerLane) -> Tensor:
+    generator = default_generator(like.device)
+    state = generator.get_state()
     noise = []
     for value in p.values:
-        torch.set_rng_state(state)
-        noise.append(_noise(like, value))
+        generator.set_state(state)
+        noise.append(draw(like, value))
     return torch.stack(noise)
 
 
 def _noise(like: Tensor, p: float) -> Tensor:
     """Draw what torch's dropout draws for one lane."""
     return torch.empty_like(like).bernoulli_(1 - p).div_(1 - p)
+
+
+def _noise_of_kernel(like: Tensor, p: float) -> Tensor:
+    """Draw by the kernel of an accelerator, which takes other numbers from the stream than `bernoulli_` does."""
+    return torch.dropout(torch.ones_like(like), p, True)
+
+
+def _noise_of_kernel_in_place(like: Tensor, p: float) -> Tensor:
+    return torch.dropout_(torch.ones_like(like), p, True)
 
 
 def _other_dropout(
