@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch._functorch.config
-import torch._inductor.config
 from torch import Tensor, nn
 
 from headwater.train.compiling import PRIOR, Compiler, Gain, pays
