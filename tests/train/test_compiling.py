@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config
 from torch import Tensor, nn
 
 from headwater.train.compiling import PRIOR, Compiler, Gain, pays
