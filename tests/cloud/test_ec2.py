@@ -26,6 +26,7 @@ from headwater.cloud.ec2 import (
     STUDY_TAG,
     Ec2Cluster,
     Ec2Settings,
+    end_instances,
     list_instances,
     list_marked,
     open_client,
@@ -212,9 +213,11 @@ class JoinedWork:
         assert node not in self.busy
 
 
-def list_expired(client: Any, now_s: float) -> list[str]:
-    """Return the studies of the instances whose leases have passed, which they shut themselves down by."""
-    return [node.study for node in list_instances(client) if node.lease_s is not None and node.lease_s < now_s]
+def end_expired(client: Any, now_s: float) -> list[str]:
+    """End the instances whose leases have passed, as their watchdogs do, and return the names of their studies."""
+    expired = [node for node in list_instances(client) if node.lease_s is None or node.lease_s < now_s]
+    end_instances(client, [node.id for node in expired])
+    return [node.study for node in expired]
 
 
 def test_a_run_that_is_heard_of_keeps_its_instances_and_one_that_is_not_loses_them(client: Any) -> None:
@@ -226,7 +229,8 @@ def test_a_run_that_is_heard_of_keeps_its_instances_and_one_that_is_not_loses_th
     for _ in range(4):
         clock.jump(LEASE_S / 3)
         heard.list_nodes()
-    assert list_expired(client, clock()) == ["silent"]
+    assert end_expired(client, clock()) == ["silent"]
+    assert [node.study for node in list_instances(client)] == ["heard"]
 
 
 def test_studies_of_the_same_name_leave_each_other_alone(client: Any) -> None:
@@ -274,5 +278,6 @@ while True:
     left = [about for about in describe(client) if about["State"]["Name"] == "running"]
     assert left, "no kill left anything, so that there is nothing to see"
     assert all(STUDY_TAG in {tag["Key"] for tag in about["Tags"]} for about in left)
-    assert list_expired(client, time.time()) == [], "no lease has passed yet"
-    assert len(list_expired(client, time.time() + LEASE_S + 1)) == len(left)
+    assert end_expired(client, time.time()) == [], "no lease has passed yet"
+    end_expired(client, time.time() + LEASE_S + 1)
+    assert {about["State"]["Name"] for about in describe(client)} == {"terminated"}

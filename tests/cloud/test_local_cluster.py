@@ -43,7 +43,7 @@ from headwater.cloud.local_cluster import LocalCluster
 cluster = LocalCluster()
 cluster.start({study!r})
 cluster.launch(1)
-print(cluster._folder, flush=True)
+print(cluster._head.folder, flush=True)
 sys.stdin.read()
 """
     pipe = subprocess.PIPE
