@@ -95,7 +95,7 @@ def parse_stages(text: str) -> list[JobStage]:
         PlanError: That is no list of stages.
     """
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) > MOST_STAGES or not all(re.fullmatch(r"\d{1,12}x\d{1,12}", part) for part in parts):
+    if len(parts) > MOST_STAGES or not all(re.fullmatch(r"\d{1,500}x\d{1,500}", part) for part in parts):
         raise PlanError(
             f"--stages is {text!r:.60}; give trials x epochs of at most {MOST_STAGES} stages, for instance "
             "32x1,10x3,3x9,1x37"
