@@ -18,9 +18,8 @@ DATA = TensorDataset(INPUTS, INPUTS[:, :3].argmax(1))
 def train(trial: hw.Trial) -> None:
     model = trial.prepare_model(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double())
     loader = trial.prepare_data_loader(DATA, batch_size=32, shuffle=True)
-    optimizer = trial.prepare_optimizer(
-        torch.optim.AdamW, model, lr=trial.config["lr"], betas=(trial.config["b"], 0.99)
-    )
+    betas = (trial.config["b"], 0.99)
+    optimizer = trial.prepare_optimizer(torch.optim.AdamW, model, lr=trial.config["lr"], betas=betas)
     scheduler = trial.prepare_scheduler(torch.optim.lr_scheduler.StepLR, optimizer, step_size=1, gamma=0.9)
     for _ in trial.epochs(NUM_EPOCHS):
         total = 0.0

@@ -150,9 +150,7 @@ def test_counters_count(sim: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "read", [lambda tensor: tensor.item(), lambda tensor: tensor.cpu(), lambda tensor: tensor[[0]]]
-)
+@pytest.mark.parametrize("read", [torch.Tensor.item, torch.Tensor.cpu, lambda tensor: tensor[[0]]])
 def test_waiting_can_be_forbidden(sim: Any, read: Any) -> None:
     tensor = torch.ones(1, device="sim")
     with sim.waiting_forbidden(), pytest.raises(RuntimeError, match="the host waits for the device here"):

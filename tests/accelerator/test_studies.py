@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from tests.accelerator.lab import INPUTS, STUDY, losses, train
+from tests.train import rank_tasks
 from tests.train.lab import Notebook, open_lanes, run_alone
 from tests.train.rank_lab import TIMEOUT_S, Task, train_together
-from tests.train.test_ranks import alone, require_as_alone
+from tests.train.test_ranks import require_as_alone
 from torch import nn
 
 import headwater as hw
@@ -129,16 +130,6 @@ def test_memory_is_measured_on_the_device(sim: Any) -> None:
     assert available_bytes(device) == free - tensor.nbytes
 
 
-def test_group_sizes_are_measured_on_the_device(sim: Any) -> None:
-    """Without enough memory for two lanes, one is the best size, whatever their speed."""
-    study = hw.Study(
-        train_heavy, space={"lr": hw.loguniform(1e-4, 1e-2)}, metric="loss", storage=None, executor="inline"
-    )
-    sim.set_limit(torch.accelerator.memory_allocated("sim:0") + 3 * 4 * HEAVY)
-    result = study.run(num_trials=4)
-    assert [len(reports) for reports in losses(result)] == [2] * 4
-
-
 def test_devices_have_names() -> None:
     assert list_devices()[:2] == ["sim:0 Simulated accelerator", "sim:1 Simulated accelerator"]
     assert describe_device(torch.device("sim"), 1) == "sim Simulated accelerator"
@@ -150,7 +141,14 @@ def test_ranks_over_two_devices_train_what_one_process_trains(tmp_path: Path) ->
     for (rank, task), done in train_together(tasks, tmp_path).items():
         assert done.ending.outcome is Outcome.DONE, done.ending.error
         if rank == 0:
-            require_as_alone(done, alone(task.function))
+            require_as_alone(done, _run_on_one_device(task.function))
+
+
+def _run_on_one_device(function: str) -> Notebook:
+    notebook = Notebook()
+    setup = TrainingSetup(dict(rank_tasks.every_function())[function], device=torch.device("sim:0"))
+    run_group(setup, TrialGroup(lanes=open_lanes({0: {}})), notebook)
+    return notebook
 
 
 def train_forgetful(trial: hw.Trial) -> None:

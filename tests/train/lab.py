@@ -160,7 +160,7 @@ def _require_close(ours: Any, theirs: Any, tolerance: float, where: str) -> None
         for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             _require_close(one, other, tolerance, f"{where}[{index}]")
     elif isinstance(theirs, torch.Tensor | float):
-        pair = (torch.as_tensor(item, dtype=torch.float64) for item in (ours, theirs))
+        pair = (torch.as_tensor(item, dtype=torch.float64).cpu() for item in (ours, theirs))
         torch.testing.assert_close(*pair, rtol=tolerance, atol=tolerance, msg=f"{where}: {ours} and {theirs}")
     else:
         assert ours == theirs, where

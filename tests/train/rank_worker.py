@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from tests.train import rank_tasks
@@ -23,7 +24,8 @@ def work(rank: int, folder: Path) -> None:
     """Do all tasks in which this rank takes part, one after the other."""
     tasks: list[Task] = pickle.loads((folder / "tasks").read_bytes())
     done = [_train(task, rank, folder, f"meeting-{place}") for place, task in enumerate(tasks) if rank < task.num_ranks]
-    (folder / f"done-{rank}").write_bytes(pickle.dumps(done))
+    with (folder / f"done-{rank}").open("wb") as file:
+        _HostPickler(file).dump(done)
 
 
 def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
@@ -42,6 +44,14 @@ def _train(task: Task, rank: int, folder: Path, meeting: str) -> Done:
     group.gather_numbers(0) if ending.outcome is Outcome.DONE else None  # until the state is there for all
     group.close()
     return Done(task, ending, control.reports, control.states.get(0))
+
+
+class _HostPickler(pickle.Pickler):
+    """Pickles tensors of devices as tensors of the host: torch takes the memory of an unknown device for the host's."""
+
+    def reducer_override(self, value: Any) -> Any:
+        is_elsewhere = isinstance(value, torch.Tensor) and value.device.type != "cpu"
+        return value.cpu().__reduce_ex__(pickle.DEFAULT_PROTOCOL) if is_elsewhere else NotImplemented
 
 
 def _choose_device(rank: int) -> torch.device:
