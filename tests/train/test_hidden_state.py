@@ -230,6 +230,16 @@ class AttributeDict(dict[str, Any]):
     __setattr__ = dict.__setitem__
 
 
+def table_of_losses(trial: Trial) -> None:
+    pandas = pytest.importorskip("pandas")
+    model, optimizer = prepare(trial)
+    table = pandas.DataFrame(columns=["epoch", "rate"])
+    for epoch in trial.epochs(NUM_EPOCHS):
+        loss = step(model, optimizer).item()
+        table.loc[len(table)] = [epoch, 0.5**epoch]
+        trial.report(loss=loss, kept=float(table["rate"].sum()))
+
+
 def dictionary_with_attributes(trial: Trial) -> None:
     options: Any = AttributeDict(trial.config, num_steps=0)
     model, optimizer = prepare(trial)
@@ -264,7 +274,7 @@ def variable_by_globals(trial: Trial) -> None:
 RESTARTED = [
     tensor_hook_added, late_hook_added, tensor_hook_removed, new_tensor_with_a_hook, class_of_an_object_changed,
     momentum_by_id, descriptor_with_state, weights_untied, method_replaced, gradients_switched_off, decimal_precision,
-    environment_variable, context_variable,
+    environment_variable, context_variable, table_of_losses,
     variable_by_globals,  # which reaches `numbers` and `current` of this module too
 ]  # fmt: skip
 CONTINUED = [dictionary_with_attributes, attributes_of_modules]

@@ -207,9 +207,14 @@ def _classify_object(thing: Any) -> Kind:
             return found
     if isinstance(thing, GeneratorType) or (isinstance(thing, Iterator) and not is_users_module(kind.__module__)):
         return Kind.STUCK
-    builtin = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    builtin = next(base for base in kind.__mro__ if base not in made or _is_extension(base))
     has_attributes = made and builtin is object and (hasattr(thing, "__dict__") or any(_slots(kind)))
     return Kind.OBJECT if has_attributes else Kind.UNKNOWN
+
+
+def _is_extension(kind: type) -> bool:
+    """Tell whether a class comes from an extension module: its objects keep data outside of their attributes."""
+    return isinstance(vars(kind).get("__new__"), BuiltinFunctionType)
 
 
 _CONTAINERS: dict[type, Kind] = {
