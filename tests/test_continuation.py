@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch import nn
 
 import headwater as hw
 from headwater.errors import StudyError
+from headwater.report import Callback
 from headwater.search import PBT
 from headwater.store import open_store
-from headwater.trials import Result, Status
+from headwater.trials import Report, Result, Status
 
 inputs = torch.linspace(-1, 1, 20, dtype=torch.float64).reshape(5, 4)
 
@@ -165,3 +166,20 @@ def test_a_trial_that_is_trained_again_and_differs_fails() -> None:
     failed = [trial for trial in result.trials if trial.status is Status.FAILED]
     assert failed
     assert all("trained again from its beginning, and epoch 1 has loss=" in str(trial.error) for trial in failed)
+
+
+class Told(Callback):
+    """Keeps how many reports came at a time."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        self.counts.append(len(reports))
+
+
+def test_callbacks_hear_nothing_of_epochs_that_are_trained_again() -> None:
+    told = Told()
+    result = run(with_generator, search="asha", max_epochs=9, lanes=1, callbacks=[told])
+    assert sum(told.counts) == sum(len(trial.history) for trial in result.trials)
+    assert min(told.counts) == 1

@@ -163,7 +163,9 @@ class StudyLog:
             listener.on_start(lanes)
 
     def show_reports(self, reports: Sequence[Report]) -> None:
-        """Tell the listeners."""
+        """Tell the listeners; there is nothing to tell of a trial that is trained again up to where it was."""
+        if not reports:
+            return
         for listener in self._listeners:
             listener.on_reports(reports)
 

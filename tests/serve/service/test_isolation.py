@@ -98,7 +98,8 @@ def test_a_submission_reads_neither_other_users_files_nor_the_services(start_ser
     assert found["groups"] in ([], [found["uid"]])
     assert SECRET not in log
     assert set(found["environment"]) == {
-        *("HOME", "LANG", "LOGNAME", "OMP_NUM_THREADS", "PATH", "PYTHONPATH", "TMPDIR", "XDG_CACHE_HOME"),
+        *("HOME", "LANG", "LOGNAME", "OMP_NUM_THREADS", "PATH", "PYTHONNOUSERSITE", "PYTHONPATH", "TMPDIR"),
+        "XDG_CACHE_HOME",
         *(name for name in found["environment"] if name in ("LC_CTYPE", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK")),
     }
     assert service.process.poll() is None
