@@ -327,3 +327,16 @@ def test_a_notebook_is_drawn_twice_a_second_at_most_and_is_plain_text(clock: Clo
     assert len(drawn) <= 5
     assert "best a<b 0.5 (trial 17)" in drawn[-1][0]["text/plain"]
     assert "best a&lt;b 0.5" in drawn[-1][0]["text/html"]
+
+
+class FullDisk(StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_log_that_cannot_grow_does_not_end_the_study() -> None:
+    log = PlainLog(Console(file=FullDisk()))
+    log.start("one", "loss", 64)
+    log.tell("a remark")
+    log.pulse(pulse(1.0, 0.5))
+    log.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from rich.console import Console, Group, RenderableType
@@ -212,10 +213,11 @@ class PlainLog:
         return ", ".join(part for part in parts if part)
 
     def _write(self, text: str) -> None:
-        if isinstance(self._out, Console):
-            self._out.print(Text(f"[{show_clock(self._clock() - self._start_s)}] {text}"), soft_wrap=True)
-        else:
+        if not isinstance(self._out, Console):
             self._out(text)
+            return
+        with suppress(OSError):  # a log on a full disk is no reason to end a study
+            self._out.print(Text(f"[{show_clock(self._clock() - self._start_s)}] {text}"), soft_wrap=True)
 
 
 def show_counts(pulse: Pulse) -> Text:
