@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # One torch thread for each process: small models gain nothing from more, and on shared cores they lose much.
-demo test test-device test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
+demo test test-all test-device test-postgresql test-slurm examples docs bench fuzz faults: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test test-device test-postgresql test-slurm check lint types layers examples docs images bench fuzz faults clean
+.PHONY: setup demo test test-all test-device test-postgresql test-slurm check lint types layers examples docs images bench fuzz faults clean
 
 setup: $(STAMP)
 
@@ -37,8 +37,12 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 
-# The examples have a target of their own below.
+# Needs no server, and ends within ten minutes on two cores. The examples have a target of their own below.
 test: $(STAMP)
+	$(BIN)/pytest -n 2 -m 'not slow' --ignore=tests/examples
+
+# All tests, also those of clusters, services and pages; .ci/run brings the servers.
+test-all: $(STAMP)
 	.ci/test_twice $(BIN)/pytest -n 2 --durations=25 --ignore=tests/examples
 
 # Whatever trains, on a simulated accelerator with two devices, which is compiled first; needs a C++ compiler and ninja.

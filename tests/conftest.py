@@ -17,6 +17,20 @@ DEVICE_VARIABLE = "HEADWATER_TEST_DEVICE"
 """Names the variable with the device that studies of the tests train on: "sim", or the CPU without it."""
 
 
+SLOW = (
+    "SLOWLIST",
+)
+"""Tests that start clusters, services or browsers, or take minutes: `make test` leaves them to `make test-all`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    root = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(root).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_configure() -> None:
     """Limit the instruction set where bfloat16 would end the process, before any test module imports torch.
 
