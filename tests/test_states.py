@@ -45,9 +45,9 @@ class Machine:
     def __call__(self, trial: hw.Trial) -> None:
         model = trial.prepare_model(nn.Linear(1, 1, bias=False))
         optimizer = trial.prepare_optimizer(torch.optim.SGD, model, lr=trial.config["lr"])
-        num_before = len(self.begun)
+        size_before = self.log.stat().st_size  # a file that it read back would keep it from going on
         for epoch in trial.epochs(6):
-            if len(self.begun) == num_before:
+            if self.log.stat().st_size == size_before:
                 with self.log.open("a") as log:
                     print(epoch, model.weight.item(), file=log)
             if epoch == self.cut_at:

@@ -24,12 +24,8 @@ from headwater.train.snapshot import Kind, Node, Snapshot, is_same_content, is_s
 _EVERYTHING = "globals"
 """The function by which code may reach every variable of its module."""
 _UNREAD = (Kind.UNKNOWN, Kind.STUCK)
-_READERS = frozenset({
-    "load", "load_file", "safe_open", "read", "readline", "readlines", "read_text", "read_bytes", "reader",
-    "DictReader", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv", "read_json", "listdir", "scandir",
-    "iterdir", "glob",
-})  # fmt: skip
-"""Names of the functions by which code reads files and lists folders."""
+_READERS = frozenset({"load", "load_file", "safe_open"})
+"""Names of the functions by which code reads saved weights and the like."""
 
 
 UNRESTORED = "which cannot be put back, so that other trials find it changed"
