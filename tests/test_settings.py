@@ -73,7 +73,7 @@ STUDY_CASES = [
     ("storage='mysql://host/name'", "cannot hold a record"),
     (
         "executor=None",
-        "executor is None; it must be one of 'auto', 'inline', 'processes', 'ray', 'join', 'slurm', or an executor",
+        "executor is None; it must be one of 'auto', 'inline', 'processes', 'ray', 'slurm', or an executor",
     ),
     ("executor='cloud'", "executor is 'cloud'"),
     ("executor=hw.ProcessExecutor", "executor is"),

@@ -44,6 +44,7 @@ torch._C._autograd._top_saved_tensors_default_hooks torch._C._functorch._add_bat
 torch._C._functorch._set_vmap_fallback_warning_enabled torch._C._functorch._vmap_decrement_nesting
 torch._C._functorch._vmap_increment_nesting torch._C._functorch.get_unwrapped torch._C._functorch.is_batchedtensor
 torch._C._functorch.maybe_get_bdim torch._amp_foreach_non_finite_check_and_unscale_ torch._amp_update_scale_
+torch.mps._get_default_mps_generator
 torch._functorch.config.donated_buffer torch._functorch.config.patch torch._subclasses.fake_tensor.FakeTensorMode
 torch.autograd.function._SingleLevelFunction torch.autograd.graph._engine_run_backward
 torch.distributed.pipelining.schedules._wait_batch_p2p torch.nn._reduction.legacy_get_string

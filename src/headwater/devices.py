@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from headwater.torch_private import default_mps_generator
+
 _UNPINNED = ("mps",)
 """Kinds of accelerators whose copies need no pinned memory: they share that of the host."""
 _SINGLE = ("mps",)
@@ -137,7 +139,7 @@ def list_generators() -> Sequence[torch.Generator]:
     module: Any = torch.get_device_module(torch.accelerator.current_accelerator())
     if hasattr(module, "default_generators"):
         return tuple(module.default_generators)
-    return (module._get_default_mps_generator(),)
+    return (default_mps_generator(module),)
 
 
 def default_generator(device: torch.device) -> torch.Generator:

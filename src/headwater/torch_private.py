@@ -289,6 +289,17 @@ def accumulation_hooks_of(tensor: Tensor) -> Hooks:
     return tensor._post_accumulate_grad_hooks or {}
 
 
+def hook_tables_of(tensor: Any) -> tuple[Any, Any]:
+    """Return the tables of both kinds of hooks themselves, where hooks can be put back; None before the first hook."""
+    return tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+
+
+def default_mps_generator(module: Any) -> torch.Generator:
+    """Return the generator that calls on MPS draw from where they name none; `module` is torch's module of MPS."""
+    generator: torch.Generator = module._get_default_mps_generator()
+    return generator
+
+
 def move_hooks(tensor: Tensor, heir: Tensor) -> None:
     """Take the hooks of a tensor away and give them to its heir, by the handles of which they can still be removed."""
     heir._backward_hooks, tensor._backward_hooks = tensor._backward_hooks, None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from headwater.torch_private import is_lane_tensor
+from headwater.torch_private import hook_tables_of, is_lane_tensor
 
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, set, deque)
 _NOT_FOLLOWED = ("headwater", "torch")
@@ -82,10 +82,10 @@ def _keep_tensor(tensor: Tensor) -> Iterator[Callable[[], object]]:
 def _keep_leaf(tensor: Tensor) -> Callable[[], None]:
     values, memory, requires_grad = tensor.detach().clone(), tensor.data_ptr(), tensor.requires_grad
     grad, grad_values = tensor.grad, None if tensor.grad is None else tensor.grad.clone()
-    hooks = [dict(table or {}) for table in _hooks_of(tensor)]
+    hooks = [dict(table or {}) for table in hook_tables_of(tensor)]
 
     def undo() -> None:
-        for table, before in zip(_hooks_of(tensor), hooks, strict=True):
+        for table, before in zip(hook_tables_of(tensor), hooks, strict=True):
             if table is not None:
                 table.clear()
                 table.update(before)
@@ -97,10 +97,6 @@ def _keep_leaf(tensor: Tensor) -> Callable[[], None]:
         tensor.grad = grad if grad is None or grad_values is None else grad.copy_(grad_values)
 
     return undo
-
-
-def _hooks_of(tensor: Any) -> tuple[Any, Any]:  # Any: untyped in torch
-    return tensor._backward_hooks, tensor._post_accumulate_grad_hooks
 
 
 def _keep_lazy(tensor: Any) -> Callable[[], None]:

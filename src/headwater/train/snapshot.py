@@ -42,7 +42,14 @@ from torch import Tensor
 from headwater.fuse.apart import is_per_lane
 from headwater.fuse.per_lane import same
 from headwater.fuse.users_code import WRAPPERS, find_functions, is_library, is_users_module
-from headwater.torch_private import COMPILED_CALL, DisableTorchFunction, is_lane_tensor, stack_of, version_of
+from headwater.torch_private import (
+    COMPILED_CALL,
+    DisableTorchFunction,
+    hook_tables_of,
+    is_lane_tensor,
+    stack_of,
+    version_of,
+)
 
 LITERALS = frozenset({type(None), bool, int, float, str})
 """Values that a checkpoint holds as they are."""
@@ -473,16 +480,12 @@ def read_hooks(tensor: Tensor) -> tuple[Any, ...]:
 
 def _find_hooks(tensor: Tensor) -> list[dict[int, Any]]:
     """Return the tables of hooks that gradients of a leaf go through; of lanes' leaf, also those of the stack."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         tensors = [tensor, stack_of(tensor)] if is_lane_tensor(tensor) else [tensor]
         if not tensors[-1].is_leaf:
             return []
-        found: list[Any] = [table for each in tensors for table in (each._backward_hooks, _late_hooks(each))]
+        found: list[Any] = [table for each in tensors for table in hook_tables_of(each)]
     return [table for table in found if table]
-
-
-def _late_hooks(tensor: Any) -> Any:  # Any: untyped in torch
-    return tensor._post_accumulate_grad_hooks
 
 
 _hashes: dict[int, tuple[weakref.ref[Any], int, str]] = {}
