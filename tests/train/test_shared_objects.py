@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 from headwater.train.shared_objects import SharedObjects
@@ -38,3 +39,19 @@ def test_a_global_variable_that_was_changed_is_named_and_put_back() -> None:
     set_level()
     assert objects.restore() == "LEVEL"
     assert LEVEL == 1
+
+
+PER_THREAD = threading.local()
+
+
+def read_own() -> object:
+    return getattr(PER_THREAD, "value", None)
+
+
+def test_what_each_thread_has_for_itself_is_not_shared() -> None:
+    PER_THREAD.value = 1
+    objects, found = SharedObjects(read_own), []
+    unit = threading.Thread(target=lambda: found.append(objects.restore()))
+    unit.start()
+    unit.join()
+    assert found == [""]

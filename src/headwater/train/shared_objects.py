@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
+from threading import local
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,8 +17,8 @@ MAX_OWNERS = 2_000
 """The largest number of objects that are watched, the nearest first."""
 MAX_ITEMS = 256
 """Longer lists and dictionaries are not followed: data sets are long, and their settings are not."""
-_ENDS = (Tensor, nn.Module, ModuleType, FunctionType, MethodType, str, bytes, int, float, complex, type(None))
-"""Values whose attributes are not watched; a pack looks after modules itself."""
+_ENDS = (Tensor, nn.Module, ModuleType, FunctionType, MethodType, local, str, bytes, int, float, complex, type(None))
+"""Values whose attributes are not watched; a pack looks after modules itself, and each unit has a thread of its own."""
 
 _OF_PYTHON = frozenset({"__warningregistry__", "__annotations__"})
 """Names that Python itself adds to a module when a warning is shown, or to a class when its annotations are read."""
