@@ -18,7 +18,17 @@ DEVICE_VARIABLE = "HEADWATER_TEST_DEVICE"
 
 
 SLOW = (
-    "SLOWLIST",
+    "accelerator/",
+    "cli/test_cluster",
+    "cloud/",
+    "execute/",
+    "faults/",
+    "serve/",
+    "test_deadlines",
+    "test_faults",
+    "test_kill",
+    "test_memory",
+    "test_watching",
 )
 """Tests that start clusters, services or browsers, or take minutes: `make test` leaves them to `make test-all`."""
 
