@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_a_method_that_changes_its_array_is_not_in_the_table(name: str) -> None:
 @pytest.mark.parametrize("name", ["copyto", "put", "place", "putmask", "fill_diagonal", "vectorize", "frompyfunc"])
 def test_a_function_of_numpy_that_writes_or_calls_is_not_in_the_table(name: str) -> None:
     assert find_effect(getattr(np, name)) is None
+
+
+@pytest.mark.parametrize("function", [operator.is_, operator.is_not])
+def test_a_function_that_asks_for_identity_is_not_in_the_table(function: Callable[..., Any]) -> None:
+    """Called once, it would compare the object that stands for all lanes."""
+    assert find_effect(function) is None
 
 
 def test_a_ufunc_that_adds_into_its_argument_is_not_in_the_table() -> None:

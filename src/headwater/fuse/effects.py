@@ -151,7 +151,7 @@ CONTAINERS: Mapping[str, Iterable[str]] = {
     "operator": (
         "abs", "add", "and_", "attrgetter", "concat", "contains", "countOf", "delitem", "eq", "floordiv", "ge",
         "getitem", "gt", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "index",
-        "indexOf", "inv", "invert", "ior", "ipow", "irshift", "is_", "is_not", "isub", "itemgetter", "itruediv", "ixor",
+        "indexOf", "inv", "invert", "ior", "ipow", "irshift", "isub", "itemgetter", "itruediv", "ixor",
         "le", "lshift", "lt", "matmul", "mod", "mul", "ne", "neg", "not_", "or_", "pos", "pow",
         "rshift", "setitem", "sub", "truediv", "truth", "xor",
     ),

@@ -146,13 +146,11 @@ class Continuation:
     def _find_file(self) -> str:
         """Say which file the function has written and may read again: after a pause it may be another trial's."""
         writes = WRITES.get()
-        if writes is None:
+        if writes is None or not writes.first or self._variables is None or not self._variables.reader:
             return ""
-        reader = "" if self._variables is None else self._variables.reader
-        found = writes.read_back or (reader and writes.first and f"{writes.first} and may read files by `{reader}`")
-        return found and (
-            f"the training function {found}, and files are no part of a checkpoint; keep such values in variables, or "
-            "write by trial.keep_best"
+        return (
+            f"the training function {writes.first} and may read files by `{self._variables.reader}`, and files are no "
+            "part of a checkpoint; keep such values in variables, or write by trial.keep_best"
         )
 
     def capture(self, state: LaneState, place: int, streams: Sequence[Stream]) -> None:

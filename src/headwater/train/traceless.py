@@ -77,24 +77,9 @@ class Writes:
 
     first: str = ""
     """The first of them, with file and line."""
-    read_back: str = ""
-    """The first of them that it has read again, with file and line."""
-    paths: set[str] = field(default_factory=set)
     process: int = field(default_factory=os.getpid)
     scratch: set[str] = field(default_factory=lambda: {*map(str, _find_caches()), os.devnull})
     """Directories and files that hold nothing of a trial. Found beforehand: an audit hook must open nothing itself."""
-
-    def note(self, args: tuple[Any, ...]) -> None:
-        """Take in an `open` event of the thread that runs the call."""
-        path, is_written = _read_open(args)
-        if self.read_back or isinstance(path, int) or _is_own(sys._getframe(2)) or _is_in(path, self.scratch):
-            return
-        place = str(Path(os.fsdecode(path)).absolute())
-        if place in self.paths and _is_read(args):
-            self.read_back = locate(f"reads back {Path(place).name}")
-        elif is_written:
-            self.paths.add(place)
-            self.first = self.first or locate(f"writes {Path(place).name}")
 
 
 WRITES: ContextVar[Writes | None] = ContextVar("WRITES", default=None)
@@ -103,7 +88,7 @@ WRITES: ContextVar[Writes | None] = ContextVar("WRITES", default=None)
 
 @contextmanager
 def noting_writes() -> Iterator[None]:
-    """Note files that the user's function writes and reads back in this thread: no checkpoint holds them."""
+    """Note the first file that the user's function writes in this thread: no checkpoint holds it."""
     _install()
     token = WRITES.set(Writes())
     try:
@@ -141,8 +126,10 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
     trace, writes = TRACE.get(), WRITES.get()
     if trace is not None and trace.process == os.getpid():
         handle(trace, event, args)
-    elif event == "open" and writes is not None and writes.process == os.getpid():
-        writes.note(args)
+    elif event == "open" and writes is not None and not writes.first and writes.process == os.getpid():
+        path, is_written = _read_open(args)
+        if is_written and not _is_own(sys._getframe(1)) and not _is_in(path, writes.scratch):
+            writes.first = locate(f"writes {Path(os.fsdecode(path)).name}")
 
 
 def _read_open(args: tuple[Any, ...]) -> tuple[Any, bool]:
@@ -150,12 +137,6 @@ def _read_open(args: tuple[Any, ...]) -> tuple[Any, bool]:
     path, mode, flags = args
     writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool((flags or 0) & _WRITING)
     return path, writes and not isinstance(path, int)
-
-
-def _is_read(args: tuple[Any, ...]) -> bool:
-    """Tell whether the file of an `open` event is to be read."""
-    _, mode, flags = args
-    return any(letter in mode for letter in "r+") if isinstance(mode, str) else not (flags or 0) & os.O_WRONLY
 
 
 def _end(trace: Trace, event: str, args: tuple[Any, ...]) -> None:
