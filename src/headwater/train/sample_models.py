@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from headwater.train.machine import count_threads, describe_device
+from headwater.train.machine import count_threads, describe_device, use_one_thread
 from headwater.train.profiling import BUDGET_SHARE, profile_lanes
 from headwater.train.running import TrainingSetup, choose_device
 from headwater.train.trial import Trial
@@ -87,6 +87,7 @@ def name_measured_device() -> str:
 
 def measure_samples() -> Iterator[tuple[str, Profile]]:
     """Profile groups of 1, 2, 4, … lanes of each model as a study does, and yield the names and the profiles."""
+    use_one_thread()  # as workers do; threads that wait for one another would make a busy machine look slow one by one
     lanes = [Lane(number=number, config={"lr": 1e-4 * (number + 1)}, seed=0) for number in range(MOST_LANES)]
     for name, function in SAMPLES.items():
         deadline = Deadline.start(MODEL_S / BUDGET_SHARE)
