@@ -7,7 +7,6 @@ import decimal
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -338,21 +337,3 @@ def test_an_iterator_of_the_module_that_cannot_be_put_back_is_noted() -> None:
     (note,) = variables.notes
     assert "`numbers`" in note
     assert "cannot be put back" in note
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_a_file_that_the_function_writes_and_reads_as_text_is_no_part_of_a_checkpoint(
-    tmp_path: Path, size: int
-) -> None:
-    path = tmp_path / "log.txt"
-
-    def train(trial: Trial) -> None:
-        path.write_text("")
-        model, optimizer = prepare(trial)
-        for epoch in trial.epochs(NUM_EPOCHS):
-            loss = step(model, optimizer).item()
-            path.write_text(f"{path.read_text()}{epoch}\n")
-            trial.report(loss=loss, kept=len(path.read_text()))
-
-    paused = train_with_pauses(train, CONFIGS, size=size)
-    require_same(paused, train_straight(train, CONFIGS), tolerance=0.0 if size == 1 else 1e-9)
